@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from kvcache_sim.workload.imports.documents import each_document
 from kvcache_sim.workload.imports.kind import LogKind, Reading, Requests
-from kvcache_sim.workload.imports.source import problem
-from kvcache_sim.workload.imports.turns import EMPTY, Turn, prompt_count
+from kvcache_sim.workload.imports.source import list_of, problem
+from kvcache_sim.workload.imports.turns import EMPTY, Details, Turn, prompt_count
 from kvcache_sim.workload.prompts.body import count, member
 from kvcache_sim.workload.readers.dates import time_ns
 
@@ -39,12 +39,25 @@ def _read_rounds(source: TraceSource, reading: Reading) -> Requests:
             return None
         outputs = count(row, "output_tokens") or 0
         session, model = str(row["session_id"]), str(row.get("model"))
-        turn = Turn(_asked_ns(number, row), session, model, total, prefix, outputs, kept_tokens=prefix)
+        asked = _asked_ns(number, row)
+        turn = Turn(asked, session, model, total, prefix, outputs, kept_tokens=prefix)
+        turn.details = _details(number, row, asked)
         return count(row, "round_index") or 0, turn
 
     rows = sorted(each_document(source, reading, take), key=lambda row: row[1][0])
     reading.notes.remark(_SAID)
     yield from ((number, turn) for number, (_, turn) in rows)
+
+
+def _details(number: int, row: Any, asked_ns: int) -> Details:
+    """Return what a row has beyond its lengths; a Claude writes for 5 minutes, which is assumed."""
+    times = [time_ns(member(each, "timestamp")) for each in list_of(member(row, "timing_events"))]
+    first_ns = min((at for at in times if at is not None and at > asked_ns), default=asked_ns)
+    is_claude = row.get("provider") == "claude"
+    written = count(row, "claude_cache_creation_input_tokens") or 0
+    details = Details(f"{row['session_id']}:{number}", first_ns, {"5m": written if is_claude else 0})
+    details.provider = "anthropic" if is_claude else "openai"
+    return details
 
 
 def _asked_ns(number: int, row: Any) -> int:
@@ -84,7 +97,9 @@ def _call(number: int, call: Any, session: str, reading: Reading) -> Turn | None
         reading.notes.leave_out(number, f"calls that ended as {bad[0][:20]!r}" if bad else EMPTY)
         return None
     outputs = count(counts, "completion") or 0
-    return Turn(at, session, str(member(call, "model")), prompt, cached, outputs, kept_tokens=cached)
+    turn = Turn(at, session, str(member(call, "model")), prompt, cached, outputs, kept_tokens=cached)
+    turn.details = Details(str(member(call, "message_id") or f"{session}:{at}"), at, provider="")
+    return turn
 
 
 def _with(*names: bytes) -> Callable[[bytes], bool]:

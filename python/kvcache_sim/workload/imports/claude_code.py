@@ -16,8 +16,16 @@ from typing import TYPE_CHECKING, Any
 from kvcache_sim.workload.imports.documents import each_document
 from kvcache_sim.workload.imports.kind import LogKind, Reading, Requests
 from kvcache_sim.workload.imports.naming import Notes
-from kvcache_sim.workload.imports.source import problem
-from kvcache_sim.workload.imports.turns import EMPTY, Piece, Turn, prompt_count, text_bytes
+from kvcache_sim.workload.imports.source import list_of, problem
+from kvcache_sim.workload.imports.turns import (
+    EMPTY,
+    Details,
+    Piece,
+    Turn,
+    content_hash,
+    prompt_count,
+    text_bytes,
+)
 from kvcache_sim.workload.prompts.body import member
 from kvcache_sim.workload.readers.dates import time_ns
 
@@ -25,18 +33,26 @@ if TYPE_CHECKING:
     from kvcache_sim._core import TraceSource
 
 _SIGNS = [re.compile(rb'(?<!\\)"' + name + rb'"\s*:') for name in (b"sessionId", b"parentUuid", b"type")]
+_KINDS = {"tool_result": "tool_result", "tool_use": "tool_call", "thinking": "thinking", "image": "image"}
 _COUNTS = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens", "output_tokens")
 
 
 @dataclass(slots=True)
 class _Chain:
-    """A conversation: what waits for its next call, and its last with the id of its message."""
+    """A conversation: what waits for its next call, and its last with the id of its message.
+
+    ``parent`` is the line of another file that it continues, ``tools`` and ``system`` are the last known.
+    """
 
     at_ns: int | None = None
     added: list[Piece] = field(default_factory=list)
     anew: bool = False
     turn: Turn | None = None
     message: str = ""
+    parent: str = ""
+    event: str = ""
+    tools: tuple[Piece, ...] = ()
+    system: tuple[Piece, ...] = ()
 
 
 class _Session:
@@ -56,16 +72,23 @@ class _Session:
         key, before = self._conversation(row)
         chain, message = self._chains[key], row.get("message")
         if row.get("subtype") == "compact_boundary" or row.get("isCompactSummary") is True:
-            chain.anew, chain.added = True, []
+            chain.anew, chain.added, chain.event = True, [], "compaction"
+        above = row.get("parentUuid")
+        if above is not None and self._of.get(str(above), ("", None))[0] != key:
+            chain.parent = str(above)
+        if row.get("type") == "attachment":
+            _attach(chain, member(row, "attachment"))
         if row.get("type") not in ("user", "assistant") or not isinstance(message, dict):
             self._notes.leave_out(number, "lines of a session that are no message")
         elif row["type"] == "user":
             chain.at_ns = time_ns(row.get("timestamp")) or chain.at_ns
-            chain.added.extend(_pieces(message))
+            chain.added.extend(_pieces(message, "user"))
         else:
             self._answer(number, row, key, before)
             before = chain.turn
         self._of[str(row.get("uuid"))] = (key, before)
+        if before is not None and before.details is not None:
+            before.details.lines.append(str(row.get("uuid")))
 
     def _conversation(self, row: dict[str, Any]) -> tuple[str, Turn | None]:
         """Return the conversation of a line, and the call that its parents lead to."""
@@ -92,12 +115,36 @@ class _Session:
             turn.anew, turn.carried_tokens, turn.is_side = chain.anew, read + written, " " in key
             turn.call = f"{name} {row.get('timestamp')}"
             turn.kept_tokens = self._kept(message, chain, before, turn)
-            chain.turn, chain.message, chain.added, chain.anew = turn, name, [], False
+            turn.details = self._details(number, row, chain, before)
+            chain.turn, chain.message, chain.added, chain.anew, chain.event = turn, name, [], False, ""
             self.calls.append((number, turn))
-        chain.turn.answer_bytes += sum(piece.size_bytes for piece in _pieces(message))
+        pieces = _pieces(message, "assistant")
+        chain.turn.answer_bytes += sum(piece.size_bytes for piece in pieces)
+        if chain.turn.details is not None:
+            chain.turn.details.answer += pieces
         chain.turn.seen_tokens = max(chain.turn.seen_tokens, said)
         if message.get("stop_reason") is not None:
             chain.turn.output_tokens = said
+
+    def _details(self, number: int, row: dict[str, Any], chain: _Chain, before: Turn | None) -> Details:
+        """Return what the first line of a call has beyond its lengths."""
+        message = row["message"]
+        usage, diagnosed = message.get("usage"), message.get("diagnostics", 0)
+        at = time_ns(row.get("timestamp"))
+        details = Details(str(member(message, "id") or row.get("uuid")), at or chain.at_ns or 0)
+        lives = member(usage, "cache_creation")
+        written = prompt_count(number, usage, "cache_creation_input_tokens") or 0
+        hour = min(prompt_count(number, lives, "ephemeral_1h_input_tokens") or 0, written)
+        details.written = {"5m": written - hour, "1h": hour}
+        if diagnosed != 0:
+            cause = member(diagnosed, "cache_miss_reason")
+            missed = member(cause, "cache_missed_input_tokens")
+            details.label = (str(member(cause, "type") or ""), missed if isinstance(missed, int) else None)
+        details.parent = (
+            before.details.id if before is not None and before.details is not None else chain.parent
+        )
+        details.head, details.event = chain.tools + chain.system, chain.event
+        return details
 
     def _kept(self, message: Any, chain: _Chain, before: Turn | None, turn: Turn) -> int | None:
         """Return what is left of the prompt before if the line says so: a named cause, an earlier parent."""
@@ -113,13 +160,30 @@ class _Session:
         return None if before in (None, last) else max(read, before.input_tokens)
 
 
-def _pieces(message: dict[str, Any]) -> list[Piece]:
-    """Return the parts of a message."""
+def _attach(chain: _Chain, said: Any) -> None:
+    """Read an attachment that holds tools and system, or a cut history; the others are texts of messages."""
+    kind = str(member(said, "type"))
+    if kind.startswith("thinking_"):
+        chain.event = chain.event or "thinking stripped"
+    if kind == "prompt_snapshot":
+        details = (("tools", member(said, "tools")), ("system", member(said, "systemPrompt")))
+        tools, system = (
+            tuple(Piece(name, text_bytes(part), content_hash(part)) for part in list_of(parts))
+            for name, parts in details
+        )
+        chain.tools, chain.system = tools or chain.tools, system or chain.system
+
+
+def _pieces(message: dict[str, Any], said: str) -> list[Piece]:
+    """Return the parts of a message; ``said`` is the kind of its texts."""
     content = message.get("content")
     if not isinstance(content, list):
-        return [Piece("user", text_bytes({name: message.get(name) for name in ("content", "kv")}))]
-    kinds = ("tool_result" if member(each, "type") == "tool_result" else "user" for each in content)
-    return [Piece(kind, text_bytes(each)) for kind, each in zip(kinds, content, strict=True)]
+        whole = {name: message.get(name) for name in ("content", "kv")}
+        return [Piece(said, text_bytes(whole), content_hash(whole if message.get("kv") else content))]
+    return [
+        Piece(_KINDS.get(str(member(each, "type")), said), text_bytes(each), content_hash(each))
+        for each in content
+    ]
 
 
 def _detect(head: bytes) -> bool:

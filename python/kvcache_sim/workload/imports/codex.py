@@ -15,7 +15,7 @@ from kvcache_sim.workload.imports.documents import each_document
 from kvcache_sim.workload.imports.kind import LogKind, Reading, Requests
 from kvcache_sim.workload.imports.naming import Notes
 from kvcache_sim.workload.imports.source import problem
-from kvcache_sim.workload.imports.turns import Piece, Turn, prompt_count, text_bytes
+from kvcache_sim.workload.imports.turns import Details, Piece, Turn, content_hash, prompt_count, text_bytes
 from kvcache_sim.workload.prompts.body import member
 from kvcache_sim.workload.readers.dates import time_ns
 
@@ -30,14 +30,14 @@ _COUNTS = ("input_tokens", "cached_input_tokens", "output_tokens")
 
 @dataclass(slots=True)
 class _Rollout:
-    """A file as far as it is read: ``added`` and ``answer_bytes`` are of the next call."""
+    """A file as far as it is read: ``added`` and ``answer`` are of the next call."""
 
     notes: Notes
     session: str = ""
     model: str = ""
     at_ns: int | None = None
     added: list[Piece] = field(default_factory=list)
-    answer_bytes: int = 0
+    answer: list[Piece] = field(default_factory=list)
     anew: bool = False
     totals: Any = None
 
@@ -54,7 +54,7 @@ class _Rollout:
             self._item(payload, time_ns(row.get("timestamp")))
         elif kind == "compacted":
             history = member(payload, "replacement_history", "message")
-            self.anew, self.added = True, [Piece("user", text_bytes(history))]
+            self.anew, self.added = True, [Piece("user", text_bytes(history), content_hash(history))]
         elif member(payload, "type") == "token_count":
             return self._call(number, row, member(payload, "info"))
         else:
@@ -64,10 +64,11 @@ class _Rollout:
     def _item(self, item: Any, at_ns: int | None) -> None:
         kind = member(item, "type")
         if kind not in _RESULTS and (kind != "message" or member(item, "role") == "assistant"):
-            self.answer_bytes += text_bytes(item)
+            self.answer.append(Piece("assistant", text_bytes(item), content_hash(item)))
             return
-        size = text_bytes(member(item, "output", "content"))
-        self.added.append(Piece("tool_result" if kind in _RESULTS else "user", size))
+        said = member(item, "output", "content")
+        kind = "tool_result" if kind in _RESULTS else "user"
+        self.added.append(Piece(kind, text_bytes(said), content_hash(said)))
         self.at_ns = at_ns or self.at_ns
 
     def _call(self, number: int, row: Any, info: Any) -> Turn | None:
@@ -80,12 +81,12 @@ class _Rollout:
         if at is None:
             raise problem(number, "no time", row.get("timestamp"), "timestamp of ISO 8601")
         turn = Turn(at, self.session, self.model, inputs, cached, outputs, self.added)
-        turn.anew, turn.answer_bytes, turn.call = (
-            self.anew,
-            self.answer_bytes,
-            f"{row.get('timestamp')} {totals}",
-        )
-        self.totals, self.anew, self.added, self.at_ns, self.answer_bytes = totals, False, [], None, 0
+        turn.anew, turn.answer_bytes = self.anew, sum(piece.size_bytes for piece in self.answer)
+        turn.call = f"{row.get('timestamp')} {totals}"
+        details = Details(f"{self.session}:{number}", time_ns(row.get("timestamp")) or at, answer=self.answer)
+        details.event, details.provider = "compaction" if self.anew else "", "openai"
+        turn.details = details
+        self.totals, self.anew, self.added, self.at_ns, self.answer = totals, False, [], None, []
         return turn
 
 

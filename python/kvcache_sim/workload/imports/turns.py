@@ -8,14 +8,18 @@ read.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from hashlib import blake2b
+from typing import Any, NamedTuple, TypeVar
 
 from kvcache_sim.workload.imports.naming import Logged, Notes
 from kvcache_sim.workload.imports.source import problem
-from kvcache_sim.workload.prompts.body import count, member
+from kvcache_sim.workload.prompts.body import count, json_text, member
+from kvcache_sim.workload.prompts.parts import without_markers
 from kvcache_sim.workload.prompts.segments import Prompt, Segment
+
+Row = TypeVar("Row")
 
 #: A longer prompt is refused: no model takes it, and each of its tokens is made.
 LONGEST_PROMPT = 1 << 22
@@ -34,10 +38,34 @@ _HOW = (
 
 
 class Piece(NamedTuple):
-    """A part of a prompt as a log has it: its kind, and the bytes of its text."""
+    """A part of a prompt as a log has it: its kind, the bytes of its text, and a hash of its content."""
 
     kind: str
     size_bytes: int
+    name: str = ""
+
+
+@dataclass(slots=True)
+class Details:
+    """The part of a call that no trace has: times, lifetimes, links, the provider's cause of a miss.
+
+    ``first_ns`` is the stamp of its first line, ``written`` its tokens written by lifetime (``5m``, ``1h``).
+    ``parent`` is the line that its prompt continues, ``lines`` have the call's own. ``head`` are tools and
+    system where the log has them, ``event`` what it says of a change of the history. ``label`` is the
+    provider's cause of a miss and its tokens, None where the provider was not asked.
+    """
+
+    id: str
+    first_ns: int
+    written: dict[str, int] = field(default_factory=dict)
+    answer: list[Piece] = field(default_factory=list)
+    parent: str = ""
+    lines: list[str] = field(default_factory=list)
+    head: tuple[Piece, ...] = ()
+    event: str = ""
+    label: tuple[str, int | None] | None = None
+    parameters: dict[str, str] = field(default_factory=dict)
+    provider: str = "anthropic"
 
 
 @dataclass(slots=True)
@@ -48,7 +76,7 @@ class Turn:
     ``carried_tokens`` are what the call left in the provider's cache, if the log says it; ``kept_tokens`` the
     most of the prompt before that this one begins with, None for all and the answer. ``anew``: after a
     compaction no more is left than the provider read, or tools and system. ``call`` names a call whose lines
-    the log may copy.
+    the log may copy; ``details`` is the rest that its log has.
     """
 
     at_ns: int
@@ -65,6 +93,7 @@ class Turn:
     answer_bytes: int = 0
     is_side: bool = False
     call: str = ""
+    details: Details | None = None
 
 
 def text_bytes(value: Any) -> int:
@@ -85,12 +114,34 @@ def text_bytes(value: Any) -> int:
     return size
 
 
+def content_hash(part: Any) -> str:
+    """Return a hash of a part's text, else of all that is content; of one that is cut out its ``kv.h``."""
+    cut = member(member(part, "kv"), "h")
+    if isinstance(cut, str):
+        return cut
+    text = part if isinstance(part, str) else member(part, "text")
+    if not isinstance(text, str):
+        text = json_text(without_markers(part) if isinstance(part, dict) else part)
+    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+
+
 def prompt_count(number: int, row: Any, *names: str) -> int | None:
     """Return a count as ``count``; TraceProblem if no prompt is that long."""
     found = count(row, *names)
     if found is not None and found > LONGEST_PROMPT:
         raise problem(number, f"{names[0]} is no prompt's", found, f"at most {LONGEST_PROMPT} tokens")
     return found
+
+
+def in_sessions(rows: Iterable[tuple[int, Row]], path: str) -> Iterator[tuple[int, Row]]:
+    """Yield the rows of a log; each turn has a session (else its file) and is not before its last."""
+    latest: dict[str, int] = {}
+    for line, row in rows:
+        if isinstance(row, Turn):
+            session = row.session or path
+            latest[session] = max(row.at_ns, latest.get(session, 0))
+            row = replace(row, session=session, at_ns=latest[session])
+        yield line, row
 
 
 def requests_of(turns: Sequence[Turn], notes: Notes) -> Iterator[Logged]:

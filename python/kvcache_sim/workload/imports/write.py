@@ -36,7 +36,7 @@ from kvcache_sim.workload.imports.kind import LogKind, Reading, Requests
 from kvcache_sim.workload.imports.known_formats import refuse_known
 from kvcache_sim.workload.imports.naming import Imported, Logged, Notes
 from kvcache_sim.workload.imports.token_counts import named
-from kvcache_sim.workload.imports.turns import Turn, requests_of
+from kvcache_sim.workload.imports.turns import Turn, in_sessions, requests_of
 from kvcache_sim.workload.readers.format import read_head
 from kvcache_sim.workload.readers.problems import located_errors, opened
 from kvcache_sim.workload.toolbox.write import ms
@@ -143,6 +143,23 @@ def import_logs(paths: Sequence[str], name: str, reading: Reading) -> ImportedLo
         raise
 
 
+def logs_of(folder: str) -> list[tuple[str, LogKind | None]]:
+    """Return the files of a folder and of those in it, each with its kind; None for what is no log."""
+    files = []
+    for file in sorted(each for each in Path(folder).rglob("*") if each.is_file()):
+        kind = None
+        with located_errors(str(file)), suppress(TraceError):
+            kind = kind_of(read_head(opened(str(file), "log")), str(file))
+        files.append((str(file), kind))
+    return files
+
+
+def others_said(folder: str, others: Sequence[str]) -> list[str]:
+    """Return the line that counts the files of a folder that were not read."""
+    names = ", ".join(Path(each).name for each in others[:3])
+    return [f"{folder}: {len(others):,} files are no such logs: {names} …"] if others else []
+
+
 class _Logs:
     """Logs on one clock. Each has notes of its own; a single file's, and those on all, are the caller's."""
 
@@ -177,28 +194,20 @@ class _Logs:
 
     def _without_turns(self, requests: Requests, path: str) -> Iterator[tuple[int, Imported | Logged]]:
         """Yield what is no turn of a conversation; keep the turns, whose prompts other files may continue."""
-        latest: dict[str, int] = {}
-        for line, row in requests:
+        for line, row in in_sessions(requests, path):
             if isinstance(row, Turn):
-                session = row.session or path
-                latest[session] = max(row.at_ns, latest.get(session, 0))
-                self._turns.append(replace(row, session=session, at_ns=latest[session]))
+                self._turns.append(row)
             else:
                 yield line, row
 
     def read_folder(self, path: str, name: str) -> None:
         """Read every log of a folder and of those in it; the other files are counted."""
-        others: list[str] = []
-        for file in sorted(each for each in Path(path).rglob("*") if each.is_file()):
-            found = None
-            with located_errors(str(file)), suppress(TraceError):
-                found = kind_of(read_head(opened(str(file), "log")), str(file))
-            if found is None or name not in ("", found.name):
-                others.append(file.name)
-            else:
-                self.read(str(file), found.name, True)
-        if others:
-            self._said.append(f"{path}: {len(others):,} files are no such logs: {', '.join(others[:3])} …")
+        found = logs_of(path)
+        others = [file for file, kind in found if kind is None or name not in ("", kind.name)]
+        for file, kind in found:
+            if kind is not None and file not in others:
+                self.read(file, kind.name, True)
+        self._said += others_said(path, others)
 
     def imported(self, where: str) -> ImportedLog:
         """Return the requests of all that was read."""

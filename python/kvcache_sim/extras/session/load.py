@@ -1,0 +1,175 @@
+"""Logs of agents as calls: the readers of ``kvsim trace import``; a call states what it adds to another."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from glob import glob
+from pathlib import Path
+
+from kvcache_sim.base.errors import TraceError, UsageError
+from kvcache_sim.base.values import Value
+from kvcache_sim.extras.session.calls import Call, Conversation, Counts, History, Label, Segment
+from kvcache_sim.workload.imports.kind import LogKind, Reading
+from kvcache_sim.workload.imports.naming import Naming, Notes
+from kvcache_sim.workload.imports.turns import Details, Piece, Turn, in_sessions
+from kvcache_sim.workload.imports.write import KINDS, kind_of, logs_of, others_said
+from kvcache_sim.workload.readers.format import read_head
+from kvcache_sim.workload.readers.problems import located_errors, opened
+
+#: Logs whose calls have counts of a provider's cache, call by call.
+AGENTS = ("claude-code", "codex", "tracelab")
+#: Tools and system of a log that does not have them.
+_UNKNOWN_HEAD = (Segment("system"),)
+
+
+class Loaded(Value):
+    """The calls of logs in order of time, and what is to be said of the logs, a line each."""
+
+    calls: tuple[Call, ...]
+    said: tuple[str, ...] = ()
+
+
+def load_calls(paths: Sequence[str], skips: bool = False) -> Loaded:
+    """Return the calls of logs.
+
+    Args:
+        paths: Files, folders (with those in them) and patterns such as ``*.jsonl``.
+        skips: Count bad lines instead of refusing the first.
+
+    Raises:
+        UsageError: No such file, or nothing that a pattern names.
+        TraceError: A bad line, a log of another kind, or no calls.
+    """
+    said: list[str] = []
+    turns: list[Turn] = []
+    for path, kind in _files(paths, said):
+        notes = Notes()
+        with located_errors(path):
+            rows = kind.read(opened(path, "log"), Reading(Naming(16, b"-"), notes, skips))
+            turns += [row for _, row in in_sessions(rows, path) if isinstance(row, Turn)]
+        said += notes.lines(path)
+    if not turns:
+        expected = "at least one call with its provider's counts"
+        raise TraceError("no calls", where=" ".join(paths), expected=expected, hint="; ".join(said[:2]))
+    chains, heads = _Chains(), dict[str, tuple[Segment, ...]]()
+    for turn in turns:  # what is details after some calls was theirs too
+        if turn.details is not None and turn.details.head:
+            heads.setdefault(turn.session, _segments(turn.details.head))
+    for turn in sorted(turns, key=lambda turn: turn.at_ns):
+        if turn.details is not None:
+            chains.take(turn, turn.details, _segments(turn.details.head) or heads.get(turn.session, ()))
+    if chains.copies:
+        said.append(f"{chains.copies:,} calls are copies of another session's: counted once")
+    return Loaded(tuple(chains.calls.values()), tuple(said))
+
+
+def _files(paths: Sequence[str], said: list[str]) -> Iterator[tuple[str, LogKind]]:
+    """Yield each log with its kind; files of folders that are none are counted in ``said``."""
+    for path in paths:
+        named = [path] if path == "-" or Path(path).exists() else sorted(glob(path, recursive=True))
+        if not named:
+            raise UsageError("log not found", where=path)
+        for each in named:
+            if each != "-" and Path(each).is_dir():
+                found = logs_of(each)
+                said += others_said(each, [file for file, kind in found if not _is_agents(kind)])
+                yield from ((file, kind) for file, kind in found if kind is not None and _is_agents(kind))
+                continue
+            kind = kind_of(read_head(opened(each, "log")), each)
+            if kind is None or not _is_agents(kind):
+                got = "a trace" if kind is None else kind.help
+                expected = ", ".join(KINDS[name].help for name in AGENTS)
+                raise TraceError("no agent's log", where=each, got=got, expected=expected)
+            yield each, kind
+
+
+def _is_agents(kind: LogKind | None) -> bool:
+    return kind is not None and kind.name in AGENTS
+
+
+@dataclass(slots=True)
+class _Chains:
+    """Makes calls of turns in order of time.
+
+    ``_of_line`` finds the call of a line, ``_heads`` a call's tools and system, ``_last`` the last
+    call of a conversation, ``_copied`` that of a call whose lines another log copies.
+    """
+
+    calls: dict[str, Call] = field(default_factory=dict)
+    copies: int = 0
+    _of_line: dict[str, str] = field(default_factory=dict)
+    _heads: dict[str, tuple[Segment, ...]] = field(default_factory=dict)
+    _last: dict[str, str] = field(default_factory=dict)
+    _copied: dict[str, str] = field(default_factory=dict)
+
+    def take(self, turn: Turn, details: Details, head: tuple[Segment, ...]) -> None:
+        """Add the call of a turn, unless it is a copy: then its conversation continues from it.
+
+        ``head`` has its tools and system where the log has them.
+        """
+        if turn.call in self._copied:
+            self.copies += 1
+            self._last[turn.session] = self._copied[turn.call]
+            return
+        name = details.id
+        while name in self.calls:
+            name += "+"
+        before = self._of_line.get(details.parent) or self._last.get(turn.session, "")
+        self._heads[name] = head or self._heads.get(before, _UNKNOWN_HEAD)
+        self.calls[name] = self._call(name, turn, details, before)
+        self._last[turn.session] = name
+        if turn.call:
+            self._copied[turn.call] = name
+        self._of_line |= dict.fromkeys([name, details.id, *details.lines], name)
+
+    def _call(self, name: str, turn: Turn, details: Details, before: str) -> Call:
+        read, written = turn.cached_tokens or 0, sum(details.written.values())
+        history, begins = self._history(name, before, details.event)
+        output = turn.output_tokens
+        return Call(
+            name,
+            turn.at_ns,
+            max(details.first_ns, turn.at_ns),
+            turn.model,
+            Conversation(details.provider, "", turn.session.split(" ")[0], turn.session, turn.is_side),
+            Counts(
+                read,
+                turn.input_tokens - read - written,
+                details.written.get("5m", 0),
+                details.written.get("1h", 0),
+                output,
+            ),
+            history,
+            (*begins, *_segments(turn.added)),
+            _segments(details.answer),
+            None if details.label is None else Label(*details.label),
+            details.parameters,
+        )
+
+    def _history(self, name: str, before: str, event: str) -> tuple[History, tuple[Segment, ...]]:
+        """Return how a prompt begins, and the blocks of it that no earlier call has."""
+        head = self._heads[name]
+        if not before:
+            return History(event=event), head
+        was, is_anew = self._heads[before], event == "compaction"
+        if head == was:
+            return History(before, len(head) if is_anew else None, event), ()
+        return History(before, 0, event), head if is_anew else (*head, *self._blocks(before)[len(was) :])
+
+    def _blocks(self, last: str) -> list[Segment]:
+        """Return all blocks of a call's prompt and answer."""
+        calls, name = [], last
+        while name:
+            calls.append(self.calls[name])
+            history = calls[-1].history
+            name = "" if history.kept == 0 else history.before
+        blocks: list[Segment] = []
+        for call in reversed(calls):
+            blocks[call.history.kept if call.history.kept is not None else len(blocks) :] = call.added
+            blocks += call.answer
+        return blocks
+
+
+def _segments(pieces: Sequence[Piece]) -> tuple[Segment, ...]:
+    return tuple(Segment(piece.kind, piece.name, piece.size_bytes) for piece in pieces)
