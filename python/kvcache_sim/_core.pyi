@@ -30,6 +30,7 @@ __all__ = [
     "GatewayRule",
     "GroupStore",
     "HitSteps",
+    "HostedCache",
     "IdLists",
     "Keys",
     "KvGroups",
@@ -1815,6 +1816,44 @@ class Fleet:
         """
 
 @final
+class HostedCache:
+    """A provider's prompt cache: prefixes of content blocks, kept for a time.
+
+    Prefixes are handles; 0 is the empty one, from which each model and workspace begins with a block of its
+    name. Raises ``StoreError`` for an unknown handle.
+    """
+
+    def __new__(cls, look_back: int | None, searched: int | None) -> HostedCache:
+        """Return an empty cache.
+
+        Args:
+            look_back: Blocks behind a breakpoint within which a kept prefix is found; None: breakpoints do
+                not matter.
+            searched: Kept prefixes that are looked at, longest first; None: all.
+        """
+
+    def extend(self, prefix: int, contents: Sequence[int]) -> tuple[list[int], int]:
+        """Return (the prefix that ends with each added block, how many of them were known before)."""
+
+    def path(self, prefix: int) -> list[int]:
+        """Return a prefix and those within it, shortest first, without the empty one."""
+
+    def find(self, tail: int, marks: Sequence[int], now_ns: int) -> tuple[int | None, int | None, str]:
+        """Return (what is read, what was written before and is not read, why) for a prompt.
+
+        ``marks`` are its breakpoints. The reason is ``ttl``, ``concurrent`` (its request's answer has not
+        begun) or ``look-back``; "" if nothing longer was written.
+        """
+
+    def refresh(self, prefix: int, now_ns: int) -> None:
+        """Count a read: the prefix, and all kept ones within it, live on."""
+
+    def write(self, prefixes: Sequence[int], life: tuple[int, int, int, int]) -> None:
+        """Keep prefixes; ``life`` is (start of the request, first token, ns kept unused, ns kept in all)."""
+
+    def write_path(self, tail: int, life: tuple[int, int, int, int]) -> None:
+        """Keep a prefix and every prefix within it."""
+
 class GatewayRule:
     """A gateway's rule with its state, over the requests and GPU prefixes of all machines.
 

@@ -20,6 +20,7 @@ ORDER = [
     "digest",
     "histogram",
     "key_map",
+    "hosted",
     "parquet",
     "tokens",
     "trace",

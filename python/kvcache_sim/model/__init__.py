@@ -22,6 +22,7 @@
 - ``linear``               the linear source: step time from four explicit costs
 - ``links``                time of all-reduces and exchanges among the GPUs of one machine
 - ``points``               points of a piecewise linear time: counts and ms
+- ``prices``               prices and rules of providers' prompt caches, by model and date
 - ``rank_work``            what data-parallel ranks share in a step: experts, exchange, agreement
 - ``server_log``           a server's startup log: its settings and figures
 - ``sglang_memory``        KV capacity by SGLang's rule

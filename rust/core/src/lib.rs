@@ -17,6 +17,7 @@ pub mod engines;
 pub mod error;
 /// A counted histogram of latencies.
 pub mod histogram;
+pub mod hosted;
 pub mod ids;
 /// A map by keys of blocks.
 pub mod key_map;

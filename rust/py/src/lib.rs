@@ -20,6 +20,7 @@ mod fleet;
 mod gateway;
 mod group_store;
 mod groups;
+mod hosted;
 mod intake;
 mod keys;
 mod machine_store;
@@ -78,6 +79,7 @@ mod _core {
         gateway::PyGatewayRule,
         group_store::PyGroupStore,
         groups::KvGroups,
+        hosted::PyHostedCache,
         keys::PyKeys,
         online::OnlineReplays,
         operations::{projected, PyOperatedMachines},

@@ -37,15 +37,20 @@ class Segment(Value):
 
     A first block of the kind ``system`` without name and size stands for tools and system that the log does
     not have: one workspace's main conversations have the same, and so have its sub-agents. ``tokens`` is its
-    length where the log says it, else it follows from ``size_bytes``. ``mark`` is the lifetime of the log's
-    breakpoint on the block (``5m``, ``1h``, ``30m``), "" for none known.
+    length where the log says it, else it follows from ``size_bytes``.
     """
 
     kind: str
     name: str = ""
     size_bytes: int = 0
     tokens: int | None = None
-    mark: str = ""
+
+
+class Mark(Value):
+    """A breakpoint of a request: on which block of the prompt, from 0, and for how long (``5m``, ``1h``)."""
+
+    block: int
+    ttl: str = ""
 
 
 class Counts(Value):
@@ -59,11 +64,12 @@ class Counts(Value):
     write_5m: int = 0
     write_1h: int = 0
     output: int | None = None
+    write_30m: int = 0
 
     @property
     def written(self) -> int:
         """The tokens written."""
-        return self.write_5m + self.write_1h
+        return self.write_5m + self.write_1h + self.write_30m
 
     @property
     def prompt(self) -> int:
@@ -120,12 +126,13 @@ class Call(Value):
     first_ns: int
     model: str
     conversation: Conversation
-    counts: Counts
+    counts: Counts | None
     history: History = History()
     added: tuple[Segment, ...] = ()
     answer: tuple[Segment, ...] = ()
     label: Label | None = None
     parameters: Mapping[str, str] = field(default_factory=dict)
+    marks: tuple[Mark, ...] = ()
 
 
 class Predicted(Value):
@@ -148,6 +155,12 @@ class Predicted(Value):
     lost_tokens: int = 0
     doubt: str = ""
     is_by_label: bool = False
+    write_30m: int = 0
+
+    @property
+    def written(self) -> int:
+        """The tokens written."""
+        return self.write_5m + self.write_1h + self.write_30m
 
     @property
     def is_break(self) -> bool:
