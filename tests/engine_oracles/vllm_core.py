@@ -36,6 +36,10 @@ REAL = frozenset(
         "v1.core.sched.scheduler",
         "v1.core.sched.utils",
         "v1.core.single_type_kv_cache_manager",
+        "exceptions",
+        "v1.engine.async_llm",
+        "v1.engine.exceptions",
+        "v1.engine.output_processor",
         "v1.kv_cache_interface",
         "v1.kv_cache_layout",
         "v1.kv_cache_spec_registry",
@@ -73,7 +77,11 @@ REAL = frozenset(
 _PACKAGES = ("vllm", "vllm.v1", "vllm.v1.core", "vllm.v1.core.sched", "vllm.utils")
 #: Packages that have every name, and real modules.
 _CONNECTOR = "vllm.distributed.kv_transfer.kv_connector.v1"
-_NAMED = ("vllm.distributed", *(f"vllm.distributed.kv_transfer{part}" for part in ("", ".kv_connector")))
+_NAMED = (
+    "vllm.v1.engine",
+    "vllm.distributed",
+    *(f"vllm.distributed.kv_transfer{part}" for part in ("", ".kv_connector")),
+)
 
 
 class Kind(type):
@@ -124,6 +132,7 @@ def load(wheel: Path) -> Real:
 
     torch.dtype = type("dtype", (str,), {})
     torch.bfloat16, torch.float32, torch.uint8 = map(torch.dtype, ("bf16", "fp32", "u8"))
+    import vllm.exceptions as exceptions
     import vllm.utils.torch_utils as sizes
     import vllm.v1.metrics.stats as statistics
     import vllm.v1.utils as own
@@ -142,6 +151,8 @@ def load(wheel: Path) -> Real:
     from vllm.v1.core.kv_cache_manager import KVCacheManager
     from vllm.v1.core.sched.async_scheduler import AsyncScheduler
     from vllm.v1.core.sched.scheduler import Scheduler
+    from vllm.v1.engine.async_llm import AsyncLLM
+    from vllm.v1.engine.output_processor import OutputProcessor
     from vllm.v1.kv_offload import base as offload
     from vllm.v1.kv_offload.cpu.manager import CPUOffloadingManager
     from vllm.v1.kv_offload.tiering import manager as tiering
@@ -153,6 +164,9 @@ def load(wheel: Path) -> Real:
     return Real(
         Scheduler=Scheduler,
         AsyncScheduler=AsyncScheduler,
+        AsyncLLM=AsyncLLM,
+        exceptions=exceptions,
+        OutputProcessor=OutputProcessor,
         Request=Request,
         RequestStatus=RequestStatus,
         CPUOffloadingManager=CPUOffloadingManager,

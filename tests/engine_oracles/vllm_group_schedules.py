@@ -99,7 +99,7 @@ def ours(drawn: Drawn) -> dict[str, Any]:
     block = groups.layout.scheduler_block_size
     cache = CacheSettings(block_size_tokens=block, semantics="vllm", enabled=keeps, groups=groups)
     simulation = Simulation(replace(made, machines=(machine,), cache=cache), trace, RunOptions(schedule=True))
-    simulation.run()
+    run = simulation.run()
     replica: Any = simulation.replicas[0]
     log = replica.schedule()
     queue = [None if key is None else key[0] for key in replica.store.free_queue()]
@@ -107,6 +107,7 @@ def ours(drawn: Drawn) -> dict[str, Any]:
         "steps": log.steps,
         "admissions": log.admissions,
         "requests": sorted(log.requests),
+        "turned away": vllm_schedules.turned_away(run),
         "free queue": queue,
     }
 

@@ -21,6 +21,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import numpy as np
 from kvcache_sim.base.errors import StoreError
 from kvcache_sim.cache.settings import CacheSettings
+from kvcache_sim.metrics.columns import STATUSES
+from kvcache_sim.metrics.run import Run
 from kvcache_sim.model.step_times import load_step_time
 from kvcache_sim.serving.settings import ReplicaSettings
 from kvcache_sim.simulation import RunOptions
@@ -30,7 +32,7 @@ from support.clusters import cluster
 
 from engine_oracles import vllm_core
 from engine_oracles.streams import compare_streams, stream
-from engine_oracles.stubs import Real, Record
+from engine_oracles.stubs import Fields, Real, Record
 from engine_oracles.vllm_core import BLOCK
 
 #: The clock: nanoseconds a step, a token, a decoding request, a token that it reads.
@@ -58,9 +60,22 @@ def asked(seed: int) -> tuple[Trace, ReplicaSettings, int, bool]:
         long_prefill_token_threshold=draw.choice([0, 0, 50]),
         async_scheduling=draw.choice(["none", "length"]),
     )
+    settings = replace(settings, **limits(draw, settings))
     # the watermark that an admission must leave while requests run is at most a twentieth
     blocks = longest + 4 + draw.randint(0, 2 * longest)
     return replace(trace, arrival_ns=arrivals, priority=priority), settings, blocks, draw.random() < 0.8
+
+
+def limits(draw: random.Random, settings: ReplicaSettings) -> dict[str, Any]:
+    """Return bounds of steps and of requests that come, each in some streams."""
+    return {
+        "long_prefill_token_threshold_adaptive": draw.random() < 0.5,
+        "max_num_scheduled_tokens": draw.choice([None, None, settings.max_num_batched_tokens // 2 + 1]),
+        "max_num_active_seqs": draw.choice([None, None, settings.max_num_seqs // 2 + 1]),
+        "prefill_schedule_interval": draw.choice([1, 1, 2, 3, 7, 20]),
+        "max_num_queued_reqs": draw.choice([None, None, 1, 3, 10]),
+        "max_num_queued_tokens": draw.choice([None, None, 50, 300, 2000]),
+    }
 
 
 #: Steps without a token after which requests are taken to preempt each other without end.
@@ -90,6 +105,13 @@ class Engine:
         self.steps, self.admissions = list[tuple[int, ...]](), list[tuple[int, ...]]()
         self.first, self.last = dict[int, int](), dict[int, int]()
         self.cached, self.preemptions = dict[int, int](), dict[int, int]()
+        self.turned_away = list[int]()
+        self.door = Record(
+            scheduler_config=configuration(settings, pool).scheduler_config,
+            get_num_unfinished_requests=lambda: len(self.live),
+            get_num_queued_tokens=self.queued_tokens,
+            _record_admission_rejection=lambda reason: None,
+        )
 
     def made(self, kind: Any, settings: ReplicaSettings, pool: tuple[int, bool]) -> Any:
         """Return the scheduler over a pool of full attention."""
@@ -99,10 +121,31 @@ class Engine:
     def arrive(self) -> None:
         """Add all requests that have come."""
         while self.next < len(self.trace) and self.trace.arrival_ns[self.next] <= self.now:
+            if not self.lets_in():
+                self.turned_away.append(self.next)
+                self.next += 1
+                continue
             request = vllm_core.request(self.real, self.trace, self.next, self.unit)
             self.live[request.request_id] = request
             self.scheduler.add_request(request)
             self.next += 1
+
+    def queued_tokens(self) -> int:
+        """Return the prompt tokens of requests without a token, as the server counts them."""
+        states = {
+            name: Fields(prompt_len=request.num_prompt_tokens, is_prefilling=int(name) not in self.first)
+            for name, request in self.live.items()
+        }
+        counted: int = self.real.OutputProcessor.get_num_queued_tokens(Fields(request_states=states))
+        return counted
+
+    def lets_in(self) -> bool:
+        """Ask the server whether a request that comes is one too many."""
+        try:
+            self.real.AsyncLLM.check_admission(self.door)
+        except (self.real.exceptions.QueueOverflowError, self.real.exceptions.MaxQueuedTokensError):
+            return False
+        return True
 
     def schedule(self, start: int) -> tuple[Any, int, list[str]]:
         """Decide a step that starts then; return it, its end, and whose token it brings."""
@@ -180,6 +223,7 @@ class Engine:
             if done is None:  # older releases end a step whose least urgent request preempted itself
                 continue
             self.now = done[1]
+            self.arrive()
             self.process(done[0], done[2])
             in_flight = decided if self.is_async else None
 
@@ -192,6 +236,7 @@ class Engine:
                 (r, self.first[r], self.last[r], self.cached[r], self.preemptions[r])
                 for r in sorted(self.first)
             ],
+            "turned away": self.turned_away,
             "free queue": vllm_core.free_queue(self.scheduler.kv_cache_manager),
         }
 
@@ -207,7 +252,12 @@ def configuration(settings: ReplicaSettings, pool: tuple[int, bool]) -> Record:
         watermark=settings.watermark,
         scheduler_reserve_full_isl=settings.reserve_full_isl,
         enable_chunked_prefill=True,
-        prefill_schedule_interval=1,
+        max_num_scheduled_tokens=settings.max_num_scheduled_tokens,
+        max_num_active_seqs=settings.max_num_active_seqs,
+        long_prefill_token_threshold_adaptive=settings.long_prefill_token_threshold_adaptive,
+        prefill_schedule_interval=settings.prefill_schedule_interval,
+        max_num_queued_reqs=settings.max_num_queued_reqs,
+        max_num_queued_tokens=settings.max_num_queued_tokens,
     )
     return Record(
         scheduler_config=scheduler,
@@ -246,7 +296,8 @@ def ours(trace: Trace, settings: ReplicaSettings, pool: tuple[int, bool]) -> dic
     machine = replace(made.machines[0], replica=settings, step_time=load_step_time(CLOCK))
     cache = CacheSettings(block_size_tokens=BLOCK, semantics="vllm", enabled=keeps)
     simulation = Simulation(replace(made, machines=(machine,), cache=cache), trace, RunOptions(schedule=True))
-    schedule = simulation.run().schedule
+    run = simulation.run()
+    schedule = run.schedule
     replica: Any = simulation.replicas[0]
     log = replica.schedule()
     assert schedule is not None
@@ -254,8 +305,15 @@ def ours(trace: Trace, settings: ReplicaSettings, pool: tuple[int, bool]) -> dic
         "steps": log.steps,
         "admissions": log.admissions,
         "requests": sorted(log.requests),
+        "turned away": turned_away(run),
         "free queue": schedule["final_free_queue_sha256"],
     }
+
+
+def turned_away(run: Run) -> list[int]:
+    """Return the requests that a full queue has turned away."""
+    rows = run.requests
+    return sorted(rows["request"][rows["status"] == STATUSES.index("turned_away")].tolist())
 
 
 def differs(real: Real, seed: int) -> str | None:

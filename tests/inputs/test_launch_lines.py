@@ -23,6 +23,9 @@ LINES = {
         vllm serve --enforce-eager Qwen/Qwen3-32B -tp 2 --long_prefill_token_threshold=512 --async-scheduling
             --kv-cache-memory-bytes 20G --scheduling-policy priority --served-model-name a b
         vllm serve Qwen/Qwen3-32B -tp 2 --long-prefill-token-threshold=512 --kv-offloading-size 8
+        vllm serve Qwen/Qwen3-32B -tp 2 --max-num-active-seqs 8 --max-num-scheduled-tokens 4096
+            --prefill-schedule-interval 4 --long-prefill-token-threshold 64
+            --long-prefill-token-threshold-adaptive --max-num-queued-reqs 9 --max-num-queued-tokens 90000
         vllm serve Qwen/Qwen3-32B -tp 2 -pp 4 --kv-cache-memory-bytes 10G
         vllm serve Qwen/Qwen3-32B -pp 2
         vllm serve meta-llama/Llama-3.1-70B-Instruct -tp 16 -dcp 2 --block-size 32
@@ -47,7 +50,7 @@ LINES = {
             --page-size 64
         python -m sglang.launch_server --model-path Qwen/Qwen3-32B --tp 4 --schedule-policy lpm --page-size 16
             --enable-mixed-chunk --disable-overlap-schedule --max-prefill-tokens 4096
-            --schedule-conservativeness 0.5
+            --schedule-conservativeness 0.5 --max-queued-requests 30
         python -m sglang.launch_server --model-path Qwen/Qwen3-8B --page-size 64 --enable-hierarchical-cache
         python -m sglang.launch_server --model-path Qwen/Qwen3-8B --page-size 64 --enable-hierarchical-cache
             --hicache-ratio 3.5

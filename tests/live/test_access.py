@@ -95,6 +95,22 @@ def test_as_many_answers_are_served_at_a_time_as_the_limit_says(tmp_path):
     live(tmp_path, go, serving=Serving(requests=3))
 
 
+def test_a_request_that_meets_a_full_queue_is_refused_and_counted_apart(tmp_path):
+    async def go(app: LiveApp) -> dict:
+        first = app.client(COMPLETIONS, {"prompt": "a", "max_tokens": 3})
+        await turns()
+        second = await app.ask(COMPLETIONS, {"prompt": "b", "max_tokens": 3, "stream": True})
+        assert (second.status, second.json["error"]["message"]) == (503, "the request queue is full")
+        await app.passed(1000)
+        third = await app.ask(COMPLETIONS, {"prompt": "c", "max_tokens": 3})
+        assert (first.status, third.status) == (200, 200)
+        return app.end()["requests"]
+
+    overrides = ("replica.scheduler=vllm", "cache.semantics=vllm", "replica.max_num_queued_reqs=1")
+    counts = live(tmp_path, go, *overrides)
+    assert (counts["finished"], counts["turned_away"], counts["aborted"]) == (2, 1, 0)
+
+
 def test_requests_that_come_while_a_text_is_tokenized_are_counted(tmp_path):
     """A long text is tokenized in a thread: of two of them, both found that one more request is served."""
 

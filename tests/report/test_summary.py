@@ -48,6 +48,7 @@ def test_the_example_by_hand():
         "finished": 2,
         "rejected": 1,
         "rejected_beyond_context": 0,
+        "turned_away": 0,
         "aborted": 0,
         "failed": 0,
         "preemptions": 2,

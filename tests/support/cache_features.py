@@ -39,7 +39,12 @@ def vllm(d: Draft) -> None:
         replica__watermark=[0.05, 0.3],
         replica__reserve_full_isl=[False],
         replica__long_prefill_token_threshold=[128, 1000],
+        replica__prefill_schedule_interval=[2, 10],
+        replica__max_num_queued_reqs=[0, 2, 20],
+        replica__max_num_queued_tokens=[0, 4000],
     )
+    if d.has("replica.long_prefill_token_threshold"):
+        d.maybe(0.5, replica__long_prefill_token_threshold_adaptive=[True])
 
 
 def pipeline(d: Draft) -> None:
@@ -58,6 +63,7 @@ def sglang(d: Draft) -> None:
         0.3,
         replica__schedule_policy=["lpm", "dfs-weight", "lof"],
         replica__max_prefill_tokens=[256, 4096],
+        replica__max_queued_requests=[0, 2, 20],
         replica__enable_mixed_chunk=[True],
         replica__schedule_conservativeness=[0.1, 0.5],
     )

@@ -27,7 +27,7 @@ OUTCOMES = (
 )
 
 #: Final status of a request; a row of ``requests`` stores the index.
-STATUSES = ("finished", "rejected", "aborted", "failed")
+STATUSES = ("finished", "rejected", "aborted", "failed", "turned_away")
 
 #: The parts of TTFT, in the order of a request's lifecycle.
 TTFT_PARTS = tuple(part.name for part in ROWS)

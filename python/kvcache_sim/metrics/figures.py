@@ -31,12 +31,13 @@ from kvcache_sim.metrics.optional_groups import (
 _REQUESTS = (
     Figure("requests.arrived", "", "requests of the trace"),
     Figure("requests.finished", "", "requests that got their last token"),
-    Figure("requests.rejected", "", "requests that were turned away: too long for the machine or the model"),
+    Figure("requests.rejected", "", "requests that were refused: too long for the machine or the model"),
     Figure(
         "requests.rejected_beyond_context",
         "",
         "of these, prompts of replica.max_model_len tokens or more: no token is left for an answer",
     ),
+    Figure("requests.turned_away", "", "requests that came when their machine's queue was full"),
     Figure("requests.aborted", "", "requests that their clients gave up before the last token"),
     Figure("requests.failed", "", "requests that were lost with their machine and did not start again"),
     Figure("requests.preemptions", "", "how often a running request lost its KV and went back to the queue"),

@@ -48,7 +48,7 @@ class ChosenRows(Mapping[str, NDArray[Any]]):
 
 
 _FINISHED, _REJECTED = STATUSES.index("finished"), STATUSES.index("rejected")
-_FAILED = STATUSES.index("failed")
+_FAILED, _TURNED_AWAY = STATUSES.index("failed"), STATUSES.index("turned_away")
 
 
 def beyond_context(rows: Mapping[str, NDArray[Any]], contexts: NDArray[np.int64]) -> NDArray[np.bool_]:
@@ -86,7 +86,7 @@ class RequestTotals:
         self._reusable_tokens = reusable_tokens
         #: By machine, most tokens of a prompt and its answer; None: no machine has a limit.
         self._contexts = contexts
-        self.arrived = self.finished = self.rejected = self.failed = 0
+        self.arrived = self.finished = self.rejected = self.failed = self.turned_away = 0
         #: Rejected requests whose prompts leave no token for an answer; answers that end at the context.
         self.rejected_beyond_context = self.answers_at_context = 0
         #: Sums over finished requests; preemptions over all requests.
@@ -126,6 +126,7 @@ class RequestTotals:
         if not finished.all():
             self.rejected += int((rows["status"] == _REJECTED).sum())
             self.failed += int((rows["status"] == _FAILED).sum())
+            self.turned_away += int((rows["status"] == _TURNED_AWAY).sum())
         done = ChosenRows(rows, finished)
         if finished.any():
             self._add_finished(done, int(finished.sum()))
@@ -176,6 +177,11 @@ class RequestTotals:
         ends = (rows["status"] == _FINISHED) & (lengths == self._contexts[rows["machine"]])
         self.answers_at_context += int(ends.sum())
         return beyond
+
+    @property
+    def aborted(self) -> int:
+        """Requests that their clients gave up before the last token."""
+        return self.arrived - self.finished - self.rejected - self.failed - self.turned_away
 
     @property
     def request_hit_rate(self) -> float | None:

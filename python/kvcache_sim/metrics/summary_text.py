@@ -33,7 +33,7 @@ def summary_text(summary: Mapping[str, Any], title: str, subject: str = "") -> s
         *wrap(subject, 80, break_long_words=True),
         *source_lines(summary),
         title[:80],
-        "requests   " + _counts({k: v for k, v in requests.items() if _is_listed(k, v)}),
+        "requests   " + _counts({k.replace("_", " "): v for k, v in requests.items() if _is_listed(k, v)}),
         *_fleet(summary.get("fleet")),
         *_context(summary.get("context_window")),
         *measured(summary.get("measure")),
@@ -261,12 +261,12 @@ def _misses(misses: Mapping[str, Any] | None) -> list[str]:
     return [f"{'misses' if n == 0 else '':<11}{line}" for n, line in enumerate(lines)]
 
 
-_UNSERVED = ("rejected", "failed", "aborted")
+_UNSERVED = ("rejected", "turned_away", "failed", "aborted")
 
 
 def _is_listed(name: str, count: int) -> bool:
     """Return True for a count of requests that the line lists; some only if there are any."""
-    return name != "rejected_beyond_context" and (count > 0 or name not in ("aborted", "failed"))
+    return name != "rejected_beyond_context" and (count > 0 or name not in _UNSERVED[1:])
 
 
 def brief_text(summary: Mapping[str, Any], title: str, subject: str) -> str:
@@ -274,7 +274,11 @@ def brief_text(summary: Mapping[str, Any], title: str, subject: str) -> str:
     ttft, tpot = summary["latency"]["ttft"], summary["latency"]["tpot"]
     ttfts = ", ".join(f"{words} {_time(ttft[name])}" for words, name in _JOB_TIMES.items())
     latency = f"latency    TTFT {ttfts}; TPOT mean {_time(tpot['avg'])}"
-    turned_away = [f"{n:,} {name}" for name, n in summary["requests"].items() if n and name in _UNSERVED]
+    turned_away = [
+        f"{n:,} {name.replace('_', ' ')}"
+        for name, n in summary["requests"].items()
+        if n and name in _UNSERVED
+    ]
     lines = [
         *wrap(subject, 80, break_long_words=True),
         *source_lines(summary),

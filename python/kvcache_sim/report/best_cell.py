@@ -12,7 +12,7 @@ from kvcache_sim.metrics.names import unit_of
 from kvcache_sim.metrics.objectives import Objective
 from kvcache_sim.report.picture import Table, Value
 from kvcache_sim.report.ranking import Against, Ranking, requests_interval
-from kvcache_sim.report.unserved import FAILED, REJECTED
+from kvcache_sim.report.unserved import FAILED, REJECTED, TURNED_AWAY, UNSERVED
 
 Row = Mapping[str, Any]
 
@@ -29,6 +29,7 @@ WORDS = {
     "slo.attainment": "SLO attainment",
     "goodput.requests_per_s": "goodput requests/s",
     REJECTED: "rejected",
+    TURNED_AWAY: "turned away",
     FAILED: "failed",
 }
 
@@ -143,7 +144,7 @@ def figures_of(rows: Sequence[Row], goals: Sequence[Objective]) -> list[str]:
     """Return the columns of figures to show: the goals, then the most common figures."""
     wanted = dict.fromkeys([*(goal.metric for goal in goals), *WORDS])
     found = [name for name in wanted if any(isinstance(row.get(name), (int, float)) for row in rows)]
-    return [name for name in found if name not in (REJECTED, FAILED) or any(row.get(name) for row in rows)]
+    return [name for name in found if name not in UNSERVED or any(row.get(name) for row in rows)]
 
 
 def shown(value: object) -> Value:

@@ -62,7 +62,12 @@ _UNSERVED = "requests.unserved"
 _OPTIONAL = ("cost.", "slo.", "goodput.")
 _FIGURES = (
     _Figure(
-        _UNSERVED, "not served", "requests rejected, or failed with their machine", True, False, _percent
+        _UNSERVED,
+        "not served",
+        "requests rejected, turned away, or lost with a machine",
+        True,
+        False,
+        _percent,
     ),
     _Figure("cache.token_hit_rate", "hit rate", "prompt tokens served from any tier", True, True, _percent),
     _Figure(

@@ -17,14 +17,27 @@ from kvcache_sim.scenario.yaml_tree import Path
 
 #: Settings that apply to a single engine's scheduler.
 _ALONE = {
-    "vllm": ("watermark", "reserve_full_isl", "long_prefill_token_threshold"),
+    "vllm": (
+        "watermark",
+        "reserve_full_isl",
+        "long_prefill_token_threshold",
+        "long_prefill_token_threshold_adaptive",
+        "max_num_scheduled_tokens",
+        "max_num_active_seqs",
+        "prefill_schedule_interval",
+        "max_num_queued_reqs",
+        "max_num_queued_tokens",
+    ),
     "sglang": (
+        "max_queued_requests",
         "schedule_policy",
         "max_prefill_tokens",
         "enable_mixed_chunk",
         "schedule_conservativeness",
     ),
 }
+#: Bounds, and those that they may only lower.
+_BOUNDED = {"max_num_scheduled_tokens": "max_num_batched_tokens", "max_num_active_seqs": "max_num_seqs"}
 _OWN_CACHE = {
     "vllm": "vLLM's scheduler gives out the blocks of its own pool: cache.semantics vllm",
     "sglang": "SGLang's scheduler gives out the pages of its own tree: cache.semantics sglang",
@@ -134,6 +147,7 @@ def _scheduler(model: ScenarioModel, replica: ReplicaSection) -> Iterator[tuple[
     roles = any(machine.get("role", "both") != "both" for machine in model.machines)
     if model.pools.prefill or model.pools.decode or roles:
         yield "scheduler", "requests are handed over between machines: kvsim's own scheduler does that"
+    yield from _limits(replica)
     if replica.queue_order not in _ORDERS[replica.scheduler]:
         yield "queue_order", _OWN_ORDER[replica.scheduler]
     if replica.duplicate_prefill == "wait":
@@ -143,6 +157,15 @@ def _scheduler(model: ScenarioModel, replica: ReplicaSection) -> Iterator[tuple[
             "scheduler",
             "SGLang's tree keeps prompts and answers: cache.enabled and cache.cache_output",
         )
+
+
+def _limits(replica: ReplicaSection) -> Iterator[tuple[str, str]]:
+    """Yield bounds of a step that another bound, or none, leaves without effect."""
+    for key, most in _BOUNDED.items():
+        if (getattr(replica, key) or 0) > getattr(replica, most):
+            yield key, f"replica.{most} is less"
+    if replica.long_prefill_token_threshold_adaptive and not replica.long_prefill_token_threshold:
+        yield "long_prefill_token_threshold_adaptive", "replica.long_prefill_token_threshold is 0"
 
 
 def of_context_window(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> Iterator[Finding]:

@@ -164,6 +164,30 @@ class ReplicaSection(Section):
     long_prefill_token_threshold: Annotated[
         CountOrZero, about("with vllm: most tokens of a long prompt per step; 0: all")
     ] = 0
+    long_prefill_token_threshold_adaptive: Annotated[
+        bool, about("with vllm: of that bound at least max_num_batched_tokens by requests that run or wait")
+    ] = False
+    max_num_scheduled_tokens: Annotated[
+        Count | None, about("with vllm: most tokens of a step; null: max_num_batched_tokens")
+    ] = None
+    max_num_active_seqs: Annotated[
+        Count | None, about("with vllm: most running requests; null: max_num_seqs")
+    ] = None
+    prefill_schedule_interval: Annotated[
+        Count, about("with vllm: steps from one with prompts to the next; 1: any step may have some")
+    ] = 1
+    max_num_queued_reqs: Annotated[
+        CountOrZero | None,
+        about("with vllm: most requests that wait or run; one more is turned away; null: any"),
+    ] = None
+    max_num_queued_tokens: Annotated[
+        CountOrZero | None,
+        about("with vllm: tokens of prompts without an answer at which requests are turned away; null: any"),
+    ] = None
+    max_queued_requests: Annotated[
+        CountOrZero | None,
+        about("with sglang: most waiting requests; one more is turned away; null: any"),
+    ] = None
     schedule_policy: Annotated[SchedulePolicy, about("with sglang: order of the waiting queue")] = "fcfs"
     max_prefill_tokens: Annotated[Count, about("with sglang: most prompt tokens of a step")] = 16384
     enable_mixed_chunk: Annotated[bool, about("with sglang: prefill and decode in one step")] = False

@@ -6,10 +6,22 @@ from kvcache_sim.base.values import Value
 from kvcache_sim.serving.settings import ReplicaSettings, SchedulePolicy
 
 
+class VllmLimits(Value):
+    """vLLM's options of the same names; of those that have a default, the value that applies."""
+
+    max_num_scheduled_tokens: int
+    max_num_active_seqs: int
+    long_prefill_token_threshold: int
+    long_prefill_token_threshold_adaptive: bool
+    prefill_schedule_interval: int
+    max_num_queued_reqs: int | None
+    max_num_queued_tokens: int | None
+
+
 class VllmRules(Value):
     """vLLM's options of the same names; ``watermark_blocks`` stay free at an admission while others run."""
 
-    long_prefill_token_threshold: int
+    limits: VllmLimits
     watermark_blocks: int
     reserve_full_isl: bool
     by_priority: bool
@@ -19,8 +31,18 @@ class VllmRules(Value):
 
 def vllm_rules(settings: ReplicaSettings, capacity_blocks: int) -> VllmRules:
     """Return vLLM's rules for a pool of usable blocks; vLLM also counts its null block."""
-    return VllmRules(
+    scheduled = settings.max_num_scheduled_tokens or settings.max_num_batched_tokens
+    limits = VllmLimits(
+        max_num_scheduled_tokens=min(scheduled, settings.max_num_batched_tokens),
+        max_num_active_seqs=settings.max_num_active_seqs or settings.max_num_seqs,
         long_prefill_token_threshold=settings.long_prefill_token_threshold,
+        long_prefill_token_threshold_adaptive=settings.long_prefill_token_threshold_adaptive,
+        prefill_schedule_interval=settings.prefill_schedule_interval,
+        max_num_queued_reqs=settings.max_num_queued_reqs,
+        max_num_queued_tokens=settings.max_num_queued_tokens,
+    )
+    return VllmRules(
+        limits=limits,
         watermark_blocks=int(settings.watermark * (capacity_blocks + 1)),
         reserve_full_isl=settings.reserve_full_isl,
         by_priority=settings.queue_order == "priority",
@@ -32,6 +54,7 @@ class SglangRules(Value):
     """SGLang's options of the same names."""
 
     schedule_policy: SchedulePolicy
+    max_queued_requests: int | None
     max_prefill_tokens: int
     enable_mixed_chunk: bool
     schedule_conservativeness: float
@@ -41,6 +64,7 @@ def sglang_rules(settings: ReplicaSettings) -> SglangRules:
     """Return SGLang's rules from a replica's settings."""
     return SglangRules(
         settings.schedule_policy,
+        settings.max_queued_requests,
         settings.max_prefill_tokens,
         settings.enable_mixed_chunk,
         settings.schedule_conservativeness,

@@ -30,6 +30,7 @@ class Status(Enum):
     REJECTED = "REJECTED"
     ABORTED = "ABORTED"
     FAILED = "FAILED"
+    TURNED_AWAY = "TURNED_AWAY"
 
 
 class Arrival(Struct):

@@ -54,6 +54,19 @@ class ReplicaSettings(Value):
     reserve_full_isl: bool = True
     #: vLLM's: most tokens of one request in a step with other requests; 0: no bound.
     long_prefill_token_threshold: int = 0
+    #: vLLM's: the bound is at least an equal share of ``max_num_batched_tokens``.
+    long_prefill_token_threshold_adaptive: bool = False
+    #: vLLM's: most tokens of a step; None: ``max_num_batched_tokens``.
+    max_num_scheduled_tokens: int | None = None
+    #: vLLM's: most requests that run; None: ``max_num_seqs``.
+    max_num_active_seqs: int | None = None
+    #: vLLM's: steps from one with prompts to the next that may have some, while requests decode.
+    prefill_schedule_interval: int = 1
+    #: vLLM's: requests that wait or run, and tokens of prompts without an answer, that fill the queue.
+    max_num_queued_reqs: int | None = None
+    max_num_queued_tokens: int | None = None
+    #: SGLang's: most waiting requests; more are turned away.
+    max_queued_requests: int | None = None
     #: Consecutive machines that are data-parallel ranks of one engine and step together.
     ranks: int = 1
     #: Pipeline stages; as many micro-batches of vLLM's scheduler are in flight.
@@ -80,6 +93,11 @@ class ReplicaSettings(Value):
     copy_submit_ns: int = 0
     #: Share of the gpu that a copy takes while it occupies its link.
     copy_gpu_share: float = 0.0
+
+    @property
+    def turns_away(self) -> bool:
+        """True if a request may be turned away when it comes."""
+        return (self.max_num_queued_reqs, self.max_num_queued_tokens, self.max_queued_requests) != (None,) * 3
 
     @property
     def charges_copies(self) -> bool:

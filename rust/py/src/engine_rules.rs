@@ -2,19 +2,22 @@
 
 use kvsim_core::batch::BatchConfig;
 use kvsim_core::machine::sglang::{SchedulePolicy, SglangConfig};
-use kvsim_core::machine::vllm::VllmConfig;
+use kvsim_core::machine::vllm::{VllmConfig, VllmLimits};
 use kvsim_core::machine::ReplicaConfig;
 use pyo3::prelude::*;
 
 use crate::argument::{from_attributes, from_names};
 
-// `VllmRules` and `SglangRules` of `serving.engine_rules`
+// `VllmRules`, `VllmLimits` and `SglangRules` of `serving.engine_rules`
 from_attributes! {
-    VllmConfig {
-        long_prefill_token_threshold, watermark_blocks, reserve_full_isl, by_priority, stages, ..Self
+    VllmConfig { limits, watermark_blocks, reserve_full_isl, by_priority, stages, ..Self }
+    VllmLimits {
+        max_num_scheduled_tokens, max_num_active_seqs, long_prefill_token_threshold,
+        long_prefill_token_threshold_adaptive, prefill_schedule_interval, max_num_queued_reqs,
+        max_num_queued_tokens
     }
     SglangConfig {
-        schedule_policy, max_prefill_tokens, enable_mixed_chunk, schedule_conservativeness, ..Self
+        schedule_policy, max_queued_requests, max_prefill_tokens, enable_mixed_chunk, schedule_conservativeness, ..Self
     }
 }
 
@@ -25,7 +28,6 @@ pub fn vllm(config: &ReplicaConfig, batch: &BatchConfig, own: VllmConfig) -> Vll
     VllmConfig {
         block_size_tokens: batch.block_size_tokens,
         max_num_batched_tokens: batch.max_num_batched_tokens,
-        max_num_seqs: config.scheduling.max_num_seqs,
         async_scheduling: config.scheduling.async_scheduling,
         cache_enabled: batch.cache_enabled,
         cache_output: batch.cache_output,

@@ -23,7 +23,7 @@ use crate::refusal::{answered, refused};
 from_attributes! {
     Newcomer {
         request, prompt_tokens, known_tokens, matchable_blocks, step_tokens, chunk_tokens, kept_blocks, whole,
-        steps_in_flight
+        steps_in_flight, ..Self
     }
 }
 

@@ -188,7 +188,8 @@ class Fleet:
         ticket = self.open.pop(sequence.request)
         ticket.cached_tokens = max(sequence.cached_prefix_length_used, 0)
         ticket.closed = True
-        ticket.aborted = sequence.status is Status.ABORTED
+        ticket.turned_away = sequence.status is Status.TURNED_AWAY
+        ticket.aborted = sequence.status is Status.ABORTED or ticket.turned_away
         for witness in self.witnesses:
             witness.closed(ticket, sequence, now_ns)
         self._news.append(ticket)

@@ -184,6 +184,8 @@ class Metrics:
 
     def closed(self, ticket: Ticket, sequence: ClosedRequest, now_ns: int) -> None:
         """Count a request that has left."""
+        if ticket.turned_away:
+            return
         counts_of = self._machines[max(sequence.machine, 0)]
         last_ns = ticket.last_ns if ticket.last_ns >= 0 else None
         counts_of.success["abort" if ticket.aborted else ticket.finish_reason].inc()

@@ -15,7 +15,7 @@ from kvcache_sim.extras.live.chunks import DONE, Said, Wording, encoded
 from kvcache_sim.extras.live.event_stream import EventStream
 from kvcache_sim.extras.live.fleet import Fleet
 from kvcache_sim.extras.live.generation import Choice
-from kvcache_sim.extras.live.refusals import refusal_of
+from kvcache_sim.extras.live.refusals import Refusal, refusal_of
 from kvcache_sim.extras.live.ticket import Ticket
 
 if TYPE_CHECKING:
@@ -83,6 +83,10 @@ class Reply(Response):
         for choice in generation.choices:
             ticket = self._fleet.submit(choice.prompt, self._arrival_ns)
             self._choices.append(_Progress(choice, ticket, self._wording.plain(choice.index)))
+            if ticket.turned_away:
+                for each in self._choices:
+                    self._fleet.abort(each.ticket)
+                raise Refusal(503, "the request queue is full")
         gone = asyncio.create_task(_disconnected(receive))
         try:
             if generation.streams:

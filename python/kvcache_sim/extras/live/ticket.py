@@ -25,6 +25,8 @@ class Ticket:
     #: True once it has left the cluster, and True if before its last token.
     closed: bool = False
     aborted: bool = False
+    #: True if the machine's queue was full when it came.
+    turned_away: bool = False
     #: The largest wall-clock lag of its tokens, and the lag of the first token.
     worst_lag_ns: int = 0
     first_lag_ns: int = -1

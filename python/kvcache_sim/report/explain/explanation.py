@@ -9,6 +9,7 @@ import numpy as np
 from kvcache_sim.base.errors import UsageError
 from kvcache_sim.base.tiers import COMPUTE, TIERS
 from kvcache_sim.base.units import format_time_ns
+from kvcache_sim.metrics.columns import STATUSES
 from kvcache_sim.report.finished import FinishedRun, number_column, text_column
 from kvcache_sim.report.pictures.waterfall import PARTS
 
@@ -43,6 +44,8 @@ def explanation(run: FinishedRun, request: int) -> tuple[list[Moment], list[str]
 
 
 def _rejection(run: FinishedRun, row: dict[str, int]) -> str:
+    if row["status"] == STATUSES.index("turned_away"):
+        return "is turned away: the queue is full"
     window_tokens = run.scenario.get("replica", {}).get("max_model_len")
     tokens = row["input_tokens"]
     if window_tokens is not None and tokens >= window_tokens:

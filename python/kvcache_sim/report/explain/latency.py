@@ -137,14 +137,15 @@ def preemptions(case: Case) -> str | None:
 
 
 def rejections(case: Case) -> str | None:
-    """Requests that no machine could hold, and prompts that leave no token of the context for an answer."""
+    """Requests that no machine could hold, prompts that fill the context, and full queues."""
     rows = case.run.requests
-    turned_away = rows["status"] == STATUSES.index("rejected")
-    if not turned_away.any():
+    rejected = rows["status"] == STATUSES.index("rejected")
+    turned_away = int((rows["status"] == STATUSES.index("turned_away")).sum())
+    if not (rejected.any() or turned_away):
         return None
     limits = [machine.replica.max_model_len for machine in case.scenario.settings.machines]
     contexts = np.array([np.iinfo(np.int64).max if tokens is None else tokens for tokens in limits], np.int64)
-    beyond = rows["input_tokens"][turned_away] >= contexts[rows["machine"][turned_away]]
+    beyond = rows["input_tokens"][rejected] >= contexts[rows["machine"][rejected]]
     found = []
     if count := int(beyond.sum()):
         found.append(
@@ -153,6 +154,9 @@ def rejections(case: Case) -> str | None:
         )
     if count := int((~beyond).sum()):
         found.append(f"{_rejected(count)}: more blocks needed than a {TIERS[COMPUTE]} has.")
+    if turned_away:
+        met = "request" if turned_away == 1 else "requests"
+        found.append(f"{turned_away:,} {met} met a full queue.")
     return " ".join(found)
 
 

@@ -89,7 +89,7 @@ def _unexpected(run: FinishedRun) -> set[int]:
 
 def _turn(run: FinishedRun, request: int, session: str, unexpected: set[int]) -> Turn:
     row = {column: int(values[request]) for column, values in run.requests.items()}
-    rejected = row["status"] == STATUSES.index("rejected")
+    rejected = row["status"] in map(STATUSES.index, ("rejected", "turned_away"))
     cached = row["cached_prefix_length_used"]
     events = [_UNEXPECTED] * (request in unexpected) + [OUTCOMES[row["outcome"]]]
     if cached == row["input_tokens"]:

@@ -174,6 +174,8 @@ _USUAL = {
     "cache.retention_interval": 0,
     "cache.enabled": True,
     "replica.long_prefill_token_threshold": 0,
+    "replica.long_prefill_token_threshold_adaptive": False,
+    "replica.prefill_schedule_interval": 1,
     "replica.watermark": 0.0,
     "replica.reserve_full_isl": True,
     "replica.schedule_policy": "fcfs",

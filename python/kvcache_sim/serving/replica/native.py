@@ -131,6 +131,8 @@ class NativeReplica:
         self._sends_at_arrival = self.records_all and self._occasions is not None
         #: Rows of finished requests that the core still has.
         self._rows = 0
+        #: True if a request may leave as soon as it comes.
+        self._turns_away = settings.turns_away
         #: True if rows stay in the core until ``take_rows``.
         self._logs_outputs = False
         if self.records_all:
@@ -145,7 +147,7 @@ class NativeReplica:
         sizes = arrival.prompt_num_tokens, arrival.output_tokens
         tokens = (*sizes, arrival.expected_prefill_tokens, arrival.history_tokens)
         session = (arrival.session, arrival.turn, arrival.is_conversational_turn, arrival.priority)
-        if self._native_arrivals and self._occasions is None:
+        if self._native_arrivals and self._occasions is None and not self._turns_away:
             self._resume(self.core.arrive_in_queue(request, tokens, session, now))
             return
         slot = self.core.arrive(request, tokens, session, now)
@@ -170,9 +172,8 @@ class NativeReplica:
             self._shared_time.enqueue(self.machine, slot)
             return
         self._resume(self.core.enqueue(slot, self.engine.now_ns))
-        if (
-            self._has_aborted or self._sends_at_arrival
-        ):  # this request may have been aborted before it arrived
+        # this request may have been aborted before it arrived
+        if self._has_aborted or self._sends_at_arrival or self._turns_away:
             self._notify(*self.core.news()[1:])
 
     def abort(self, request: int) -> None:

@@ -4,7 +4,7 @@
 
 use super::{Now, Replica, Slot};
 use crate::digest::Record;
-use crate::machine::rows::EventKind;
+use crate::machine::rows::{Ended, EventKind};
 use crate::store::Answer;
 
 impl Replica {
@@ -129,13 +129,13 @@ impl Replica {
 
     /// Ends an aborted request that holds no blocks, and frees its slot.
     pub fn leave(&mut self, now: &mut Now<'_>, slot: Slot) {
-        self.aborted(now, slot);
+        self.left(now, slot, Ended::Aborted);
         self.arrivals.pending_aborts.forget(slot);
         self.requests.free(slot);
     }
 
-    /// Ends a request that its client has aborted; its turn leaves no KV for the session's next turn.
-    pub(super) fn aborted(&mut self, now: &mut Now<'_>, slot: Slot) {
+    /// Ends a request without its last token; its turn leaves no KV for the session's next turn.
+    pub(super) fn left(&mut self, now: &mut Now<'_>, slot: Slot, ended: Ended) {
         let s = &mut self.requests[slot];
         debug_assert!(!s.is_closed, "I1: a request leaves once");
         s.is_closed = true;
@@ -153,7 +153,8 @@ impl Replica {
                 .take_out(arrival.prompt_tokens, expected_tokens);
         }
         let s = &self.requests[slot];
-        self.reports.rows.finish(s, self.config.machine, None);
+        let machine = self.config.machine;
+        self.reports.rows.ended(s, machine, ended, now.ns);
         self.note_closed(arrival.request, now.ns);
     }
 }

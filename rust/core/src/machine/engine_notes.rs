@@ -1,6 +1,7 @@
 //! Records of a replica about the requests of an engine's own scheduler, the same for all engines.
 
 use super::engine::Desk;
+use super::rows::Ended;
 use super::schedule_log::ScheduleLog;
 use super::{Now, Replica, Slot, MOST_TIERS};
 use crate::batch::StepRecord;
@@ -96,7 +97,14 @@ impl<S: BlockStore> Desk<'_, S> {
     /// Ends a request that its client has aborted.
     pub(super) fn aborted(&mut self, slot: Slot) {
         let (replica, mut now) = self.at_work();
-        replica.aborted(&mut now, slot);
+        replica.left(&mut now, slot, Ended::Aborted);
+    }
+
+    /// Turns a request away that has just come, since the queue is full.
+    pub(super) fn turned_away(&mut self, slot: Slot) {
+        let (replica, mut now) = self.at_work();
+        replica.left(&mut now, slot, Ended::TurnedAway);
+        replica.requests.free(slot);
     }
 }
 

@@ -26,6 +26,7 @@ impl Replica {
             request: s.arrival.request,
             prompt_tokens: known_tokens,
             known_tokens,
+            least_cached_tokens: 0,
             matchable_blocks: self.config.matchable_blocks(known_tokens),
             step_tokens: self.batch.budget_left(),
             chunk_tokens: groups.max_num_batched_tokens(),

@@ -3,7 +3,7 @@
 use super::messages::{Message, Task};
 use super::outcome::decide;
 use super::request::MOST_TIERS;
-use super::rows::{EventKind, EventRow, NO_DETAIL};
+use super::rows::{Ended, EventKind, EventRow, NO_DETAIL};
 use super::{Arrival, Now, Replica, Request, Slot};
 use crate::convert::fit;
 use crate::digest::Record;
@@ -166,7 +166,7 @@ impl Replica {
         }
         self.reports
             .rows
-            .finish(s, self.config.machine, Some(now.ns));
+            .ended(s, self.config.machine, Ended::Finished, now.ns);
         self.note_closed(arrival.request, now.ns);
     }
 

@@ -3,18 +3,26 @@
 use super::request::{Request, MOST_TIERS};
 use crate::convert::fit;
 
-/// Indices in `STATUSES` of `metrics/columns.py`.
-const FINISHED: i64 = 0;
-const ABORTED: i64 = 2;
+/// Status of a request that has left; the discriminants are indices in `STATUSES` of `metrics/columns.py`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ended {
+    /// It got its last token.
+    Finished = 0,
+    /// Its client has aborted it.
+    Aborted = 2,
+    /// The queue was full when it came.
+    TurnedAway = 4,
+}
 
 /// Code of an event without detail: one more than the largest outcome.
 pub(super) const NO_DETAIL: i64 = 5;
 
-/// A request that has left its machine: its finish time, or `None` if its client has aborted it.
+/// A request that has left its machine, and its finish time if it has finished.
 struct Left<'a> {
     request: &'a Request,
     machine: i64,
     finish_ns: Option<u64>,
+    ended: Ended,
 }
 
 /// Value of a column of the request's table for one request; the number is the tier of the column.
@@ -62,7 +70,7 @@ fn column(name: &str, sources: &[String]) -> (Value, usize) {
         "session" => |of, _| of.request.arrival.session,
         "turn" => |of, _| of.request.arrival.turn,
         "is_conversational_turn" => |of, _| of.request.arrival.is_conversational_turn.into(),
-        "status" => |of, _| of.finish_ns.map_or(ABORTED, |_| FINISHED),
+        "status" => |of, _| of.ended as i64,
         "outcome" => |of, _| of.request.cached.outcome.into(),
         "arrival_ns" => |of, _| fit::<i64>(of.request.arrival_ns),
         "client_ns" => |of, _| fit::<i64>(of.request.ttft.client_ns),
@@ -164,14 +172,16 @@ impl Rows {
         }
     }
 
-    /// Adds the row of a request that finished at `finish_ns`, or that its client aborted (`None`).
-    pub(super) fn finish(&mut self, request: &Request, machine: i64, finish_ns: Option<u64>) {
+    /// Adds the row of a request that has left its machine at `at_ns`.
+    pub(super) fn ended(&mut self, request: &Request, machine: i64, ended: Ended, at_ns: u64) {
+        let finish_ns = Some(at_ns).filter(|_| ended == Ended::Finished);
         let sums = finish_ns.is_none_or(|at_ns| request.adds_up(at_ns));
         debug_assert!(sums, "I6 or I8: {request:?}");
         let left = Left {
             request,
             machine,
             finish_ns,
+            ended,
         };
         let values = self.columns.iter().map(|&(value, tier)| value(&left, tier));
         self.requests.extend(values);

@@ -4,7 +4,7 @@
 use crate::ids::{LeaseId, MoveId};
 
 /// A request that asks for admission.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub struct Newcomer {
     /// Its number.
     pub request: u32,
@@ -12,6 +12,8 @@ pub struct Newcomer {
     pub prompt_tokens: u64,
     /// Tokens to compute before it decodes: its prompt, and tokens generated before a preemption.
     pub known_tokens: u64,
+    /// Cached tokens without which it is not admitted in this step.
+    pub least_cached_tokens: u64,
     /// Blocks of the alignment that may hit.
     pub matchable_blocks: u32,
     /// Tokens of the step that it may use.
@@ -42,7 +44,7 @@ pub enum Entry {
     NoCapacity,
     /// The step has too few tokens left for a state to end where it can be kept.
     NoTokens,
-    /// The state to resume from is computed in this very step.
+    /// The state to resume from is computed in this very step, or the step admits only more cached tokens.
     NotYet,
 }
 

@@ -153,7 +153,9 @@ impl GroupAdmission for GroupStore {
         let end = self.chunk_end(&running, found.tokens, known, tokens);
         let entry = if end <= found.tokens && end < known {
             Entry::NoTokens
-        } else if self.manager.is_computed_now(request, found.tokens) {
+        } else if found.tokens < asked.least_cached_tokens
+            || self.manager.is_computed_now(request, found.tokens)
+        {
             Entry::NotYet
         } else if self.hold_counted(lease, within, running, end, looked, now_ns) {
             let hit_blocks = fit::<u32>(found.tokens / self.manager.align());

@@ -17,6 +17,15 @@ impl EngineScheduler for SglangScheduler {
 
     fn enqueue(&mut self, desk: &mut Desk<'_>, slot: Slot) -> Answer<()> {
         desk.queued(slot);
+        let waiting = self.waiting.len() as u64;
+        if self
+            .config
+            .max_queued_requests
+            .is_some_and(|most| waiting >= most)
+        {
+            desk.turned_away(slot);
+            return Ok(());
+        }
         let sequence = Sequence::new(&desk.replica.requests[slot]);
         self.sequences.put(slot, sequence);
         self.waiting.push(slot);

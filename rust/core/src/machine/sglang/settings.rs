@@ -30,6 +30,8 @@ pub struct SglangConfig {
     pub max_prefill_tokens: u64,
     /// Upper bound on the requests that have KV of their own.
     pub max_running_requests: u64,
+    /// A request that comes is turned away if more than this many would wait; `None`: no bound.
+    pub max_queued_requests: Option<u64>,
     /// Order of the queue.
     pub schedule_policy: SchedulePolicy,
     /// True if decoding requests join a step that computes prompts.

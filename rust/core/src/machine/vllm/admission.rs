@@ -34,7 +34,7 @@ impl<B: Blocks> VllmScheduler<B> {
 
     /// True if another request may run.
     pub(super) fn has_free_seqs(&self) -> bool {
-        (self.running.len() as u64) < self.config.max_num_seqs
+        (self.running.len() as u64) < self.config.limits.max_num_active_seqs
     }
 
     /// Admits a waiting request with its cached prefix; a refusal changes nothing.
@@ -46,6 +46,7 @@ impl<B: Blocks> VllmScheduler<B> {
     ) -> Answer<Entry> {
         let config = &self.config;
         let s = &mut self.sequences[slot];
+        let one_left = s.known - 1;
         let matchable = match config.cache_enabled {
             true => (s.known - 1) / config.block_size_tokens,
             false => 0,
@@ -54,6 +55,7 @@ impl<B: Blocks> VllmScheduler<B> {
             request: s.request,
             prompt_tokens: s.prompt,
             known_tokens: s.known,
+            least_cached_tokens: if step.defers_prefills { one_left } else { 0 },
             matchable_blocks: fit::<u32>(matchable),
             step_tokens: step.cap.min(step.budget),
             chunk_tokens: config.chunk_tokens(),
@@ -75,6 +77,7 @@ impl<B: Blocks> VllmScheduler<B> {
         };
         let cached = u64::from(hit_blocks) * config.block_size_tokens;
         let tokens = reserved_tokens - cached;
+        step.has_prefill |= cached < one_left;
         self.waiting.remove(slot, s);
         (s.held.lease, s.held.blocks) = (lease, config.blocks(reserved_tokens));
         (s.held.keyed, s.computed) = (u64::from(hit_blocks), cached);

@@ -67,6 +67,9 @@ impl Blocks for PoolStore {
     fn admit(&mut self, asked: &Newcomer, config: &VllmConfig, now_ns: u64) -> Answer<Entry> {
         let hits = self.pool.peek(asked.request, asked.matchable_blocks);
         let cached = u64::from(hits) * config.block_size_tokens;
+        if cached < asked.least_cached_tokens {
+            return Ok(Entry::NotYet);
+        }
         let end = asked.known_tokens.min(cached + asked.step_tokens);
         let idle = u64::from(self.pool.idle_hits(asked.request, hits));
         let spare = self.spare_blocks() + u64::from(hits);

@@ -17,12 +17,16 @@ impl<B: Blocks> EngineScheduler for VllmScheduler<B> {
             self.catch_up(desk, desk.now_ns)?;
         }
         desk.queued(slot);
+        if self.is_full(desk.replica) {
+            desk.turned_away(slot);
+            return Ok(());
+        }
         let sequence = Sequence::new(&desk.replica.requests[slot]);
         self.sequences.put(slot, sequence);
         self.waiting.push(slot, &mut self.sequences[slot]);
         if self.steps.flight.is_none() {
             self.boundary_ns.get_or_insert(desk.now_ns);
-        } else if self.waiting.first() == Some(slot) || !self.refused {
+        } else if self.waiting.first() == Some(slot) || !self.refused || self.config.is_adaptive() {
             self.end_step_run(desk)?;
         }
         Ok(())
@@ -125,6 +129,8 @@ impl<B: Blocks> VllmScheduler<B> {
         let mut composition = self.composition();
         self.schedule_running(desk, &mut composition)?;
         self.schedule_waiting(desk, &mut composition)?;
+        self.cadence
+            .composed(&composition, !self.waiting.is_empty());
         desk.replica.left_waiting(self.waiting.len());
         let step = self.composed(&composition.slots, desk.replica.batch.table());
         Ok(Some(step))

@@ -13,6 +13,8 @@
 //! | `outputs` | the tokens that a step's end brings |
 //! | `aborts` | requests that their clients abort |
 //! | `boundary` | steps one after another, or decided in advance |
+//! | `cadence` | steps without prompts between steps that compute some |
+//! | `limits` | requests that are turned away |
 //! | `pace` | launch and computation of a step decided in advance, and the output of the step before it |
 //! | `pipeline` | as many steps in flight as there are pipeline stages |
 //! | `step_run` | steps in which every running request decodes one token |
@@ -21,6 +23,8 @@ mod aborts;
 mod admission;
 mod blocks;
 mod boundary;
+mod cadence;
+mod limits;
 mod outputs;
 mod pace;
 mod pipeline;
@@ -37,13 +41,14 @@ use super::by_slot::BySlot;
 use super::schedule_log::ScheduleLog;
 use super::Slot;
 pub use blocks::Blocks;
+use cadence::Cadence;
 use pipeline::Pipeline;
 use sequence::Sequence;
 use step::Step;
 use step_run::StepRun;
 use waiting::Waiting;
 
-pub use settings::VllmConfig;
+pub use settings::{VllmConfig, VllmLimits};
 
 /// Preemptions of the most urgent requests without a token in between after which no more tokens are expected.
 ///
@@ -76,6 +81,7 @@ pub struct VllmScheduler<B: Blocks> {
     /// Running requests, in order of admission.
     running: Vec<Slot>,
     steps: Steps,
+    cadence: Cadence,
     /// True if the last schedule tried to admit the first request of the queue, and was refused.
     refused: bool,
     boundary_ns: Option<u64>,
@@ -98,6 +104,7 @@ impl<B: Blocks> VllmScheduler<B> {
                 pipeline: (config.stages > 1).then(|| Pipeline::new(config.stages)),
                 ..Steps::default()
             },
+            cadence: Cadence::new(config.limits.prefill_schedule_interval),
             config,
             sequences: BySlot::default(),
             running: Vec::new(),

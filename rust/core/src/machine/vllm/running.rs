@@ -16,23 +16,24 @@ pub(super) struct Composition {
     /// Requests that got tokens, in order.
     pub slots: Vec<Slot>,
     pub preempted: bool,
+    /// True if no prompt is computed in this step.
+    pub defers_prefills: bool,
+    /// True if a prompt is computed in it.
+    pub has_prefill: bool,
 }
 
 impl<B: Blocks> VllmScheduler<B> {
     /// An empty step: its budget, and the bound on one request if there are others.
     pub(super) fn composition(&self) -> Composition {
-        let config = &self.config;
-        let others = self.running.len() + self.waiting.len() > 1;
-        let bounded = others && config.long_prefill_token_threshold > 0;
+        let requests = self.running.len() + self.waiting.len();
+        let decodes = || self.running.iter().any(|&s| !self.sequences[s].is_chunk);
         Composition {
-            budget: config.max_num_batched_tokens,
-            cap: if bounded {
-                config.long_prefill_token_threshold
-            } else {
-                u64::MAX
-            },
+            budget: self.config.limits.max_num_scheduled_tokens,
+            cap: self.config.request_tokens(requests as u64),
             slots: Vec::with_capacity(self.running.len()),
             preempted: false,
+            defers_prefills: self.cadence.holds() && decodes(),
+            has_prefill: false,
         }
     }
 
@@ -46,6 +47,10 @@ impl<B: Blocks> VllmScheduler<B> {
         while at < self.running.len() && step.budget > 0 {
             let slot = self.running[at];
             let s = &self.sequences[slot];
+            if step.defers_prefills && s.is_chunk {
+                at += 1;
+                continue;
+            }
             let tokens = s.lacking(&self.config).min(step.cap).min(step.budget);
             // a state must end at a position that can be kept, for which a step may have too few tokens left
             let tokens = desk
@@ -75,6 +80,7 @@ impl<B: Blocks> VllmScheduler<B> {
             let s = &mut self.sequences[slot];
             s.key_step(&self.config, desk.store, end.min(s.known))?;
             s.chunk = tokens;
+            step.has_prefill |= s.is_chunk;
             step.budget -= tokens;
             step.slots.push(slot);
             at += 1;

@@ -51,6 +51,8 @@ pub struct Sequence {
     /// Tokens of the step that is being composed.
     pub chunk: u64,
     pub is_running: bool,
+    /// True if its last step left tokens to compute.
+    pub is_chunk: bool,
     pub was_admitted: bool,
     /// True if its last token is generated; steps in flight still compute for it.
     pub is_done: bool,

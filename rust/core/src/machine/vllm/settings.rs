@@ -2,17 +2,34 @@
 
 use super::super::AsyncScheduling;
 
+/// Bounds on what a step takes and on the requests that may be here: vLLM's options of the same names.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct VllmLimits {
+    /// Upper bound on the tokens of a step, at most `max_num_batched_tokens`.
+    pub max_num_scheduled_tokens: u64,
+    /// Upper bound on the requests that run at once.
+    pub max_num_active_seqs: u64,
+    /// Upper bound on the tokens of one request in a step with other requests; 0: no bound.
+    pub long_prefill_token_threshold: u64,
+    /// True if that bound is at least an equal share of `max_num_batched_tokens`.
+    pub long_prefill_token_threshold_adaptive: bool,
+    /// Steps from one that computes a prompt to the next that may; 1: every step may.
+    pub prefill_schedule_interval: u64,
+    /// A request that comes is turned away if it would be one more than this many; `None`: no bound.
+    pub max_num_queued_reqs: Option<u64>,
+    /// A request that comes is turned away if prompts without a token have this many tokens; `None`: no bound.
+    pub max_num_queued_tokens: Option<u64>,
+}
+
 /// vLLM's options of the same names, and cache settings.
 #[derive(Clone, Debug, Default)]
 pub struct VllmConfig {
     /// Tokens that one KV block holds.
     pub block_size_tokens: u64,
-    /// Upper bound on the tokens of a step.
+    /// Upper bound on the tokens of a step that the engine is built for.
     pub max_num_batched_tokens: u64,
-    /// Upper bound on the requests that run at once.
-    pub max_num_seqs: u64,
-    /// Upper bound on the tokens of one request in a step with other requests; 0: no bound.
-    pub long_prefill_token_threshold: u64,
+    /// Bounds on steps and on requests.
+    pub limits: VllmLimits,
     /// Blocks that an admission leaves free while other requests run.
     pub watermark_blocks: u64,
     /// True if a request is admitted only if blocks for all its tokens are free.
@@ -37,9 +54,27 @@ impl VllmConfig {
 
     /// Upper bound on the tokens of a prompt chunk.
     pub(super) fn chunk_tokens(&self) -> u64 {
-        match self.long_prefill_token_threshold {
-            0 => self.max_num_batched_tokens,
-            threshold => threshold.min(self.max_num_batched_tokens),
+        match self.limits.long_prefill_token_threshold {
+            0 => self.limits.max_num_scheduled_tokens,
+            threshold => threshold.min(self.limits.max_num_scheduled_tokens),
+        }
+    }
+
+    /// True if each further request may lower the tokens of one, so that a refused request may fit.
+    pub(super) fn is_adaptive(&self) -> bool {
+        let limits = &self.limits;
+        limits.long_prefill_token_threshold > 0 && limits.long_prefill_token_threshold_adaptive
+    }
+
+    /// Upper bound on the tokens of one of `requests` requests that run or wait.
+    pub(super) fn request_tokens(&self, requests: u64) -> u64 {
+        let limits = &self.limits;
+        match limits.long_prefill_token_threshold {
+            threshold if threshold == 0 || requests < 2 => u64::MAX,
+            threshold if self.is_adaptive() => {
+                threshold.max(self.max_num_batched_tokens / requests)
+            }
+            threshold => threshold,
         }
     }
 

@@ -62,6 +62,7 @@ impl<B: Blocks> VllmScheduler<B> {
             s.computed += tokens;
             s.flight.tokens += tokens;
             let brings_token = s.computed >= s.expected();
+            s.is_chunk = !brings_token;
             s.flight.placeholders += u64::from(has_lookahead && brings_token);
             step.scheduled.push(Scheduled {
                 slot,

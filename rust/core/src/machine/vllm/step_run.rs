@@ -76,7 +76,7 @@ impl<B: Blocks> VllmScheduler<B> {
         if !(lookahead && flight.is_some_and(|step| step.only_decodes(running))) {
             return Ok(0);
         }
-        let budget = self.config.max_num_batched_tokens > running as u64;
+        let budget = self.config.limits.max_num_scheduled_tokens > running as u64;
         if !self.waiting.is_empty() && self.has_free_seqs() && budget && !self.refused {
             return Ok(0);
         }
@@ -167,7 +167,7 @@ impl<B: Blocks> VllmScheduler<B> {
 
     /// Ends the step run with the step that is computed now, if a request might be admitted then.
     pub(super) fn end_step_run(&mut self, desk: &mut Desk<'_, B>) -> Answer<()> {
-        let budget = self.config.max_num_batched_tokens > self.running.len() as u64;
+        let budget = self.config.limits.max_num_scheduled_tokens > self.running.len() as u64;
         if !self.has_free_seqs() || !budget {
             return Ok(());
         }
@@ -208,6 +208,7 @@ impl<B: Blocks> VllmScheduler<B> {
                 desk.replica.batch.counts.itl.add(now_ns - before_ns, 1);
             }
         }
+        self.cadence.decoded(!self.waiting.is_empty());
         step_run.done += 1;
         step_run.left -= 1;
         self.take_turns(desk.store, step_run, now_ns)?;
