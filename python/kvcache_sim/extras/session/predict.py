@@ -1,0 +1,338 @@
+"""Predictions of what a provider's cache does with each call of a log.
+
+A call is predicted from the log up to its request, its prompt's total and the counts of calls before it. Then
+its own counts correct what is known: the tokens at the ends of prompts, of tools and system, the lifetime
+that the client asks for.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from kvcache_sim._core import HostedCache
+from kvcache_sim.base.values import Value
+from kvcache_sim.base.values import field as value_field
+from kvcache_sim.extras.session.calls import Call, Counts, Predicted, Segment
+from kvcache_sim.extras.session.causes import Evidence, cause_of
+from kvcache_sim.extras.session.prompts import HEAD, Prompt, Prompts, first_difference, scope_of
+from kvcache_sim.model.prices import TTL_NS, ModelPrice, PriceTable, Provider
+
+_FOREVER_NS = 1 << 63
+_BYTES_A_TOKEN = 4.0
+_WITHOUT_MARKS = ("openai", "deepseek")
+#: Kinds of caches by the provider of a model that no table names.
+_POLICIES = {"anthropic": "anthropic", "openai": "openai", "deepseek": "deepseek"}
+
+
+class Settings(Value):
+    """Settings of a replay.
+
+    ``counts_own_block``: a breakpoint's block is one of those that it looks back. ``ttl``: all writes at this
+    lifetime instead of the log's. ``marks_before``: one more breakpoint, where the prompt before ended.
+    ``is_blind``: counts give the totals alone, and nothing is learned from them. ``warm``: tokens that other
+    sessions have left for a call, by its id.
+    """
+
+    counts_own_block: bool = False
+    ttl: str = ""
+    marks_before: bool = False
+    is_blind: bool = False
+    warm: Mapping[str, int] = value_field(default_factory=dict)
+
+
+DEFAULT = Settings()
+
+
+@dataclass(slots=True)
+class Known:
+    """Facts that the counts of calls have shown, by chain, cache or model.
+
+    ``heads`` are the tokens of tools and system by their names, ``lapsed`` what was read after a lapse,
+    ``turns`` how often a plain message of the user cost the messages' cache, less how often it did not.
+    """
+
+    ttls: dict[str, str] = field(default_factory=dict)
+    tails: dict[str, int] = field(default_factory=dict)
+    heads: dict[str, int] = field(default_factory=dict)
+    lapsed: dict[str, int] = field(default_factory=dict)
+    turns: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))
+    grown_bytes: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))
+    grown_tokens: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))
+
+    def tokens(self, model: str, segments: Sequence[Segment]) -> int:
+        """Return the tokens of blocks: as stated, else by the bytes a token of the model's prompts."""
+        size = sum(each.size_bytes for each in segments if each.tokens is None)
+        grown = self.grown_tokens[model]
+        ratio = self.grown_bytes[model] / grown if grown else _BYTES_A_TOKEN
+        return sum(each.tokens or 0 for each in segments) + round(size / ratio)
+
+
+@dataclass(slots=True)
+class Ended:
+    """A call that has been replayed; ``carried`` are the tokens that it left in the cache."""
+
+    call: Call
+    prompt: Prompt
+    total: int
+    carried: int
+
+
+class Asked(NamedTuple):
+    """A call at its request: the rules of its cache, its prompt and total, and the call that it continues."""
+
+    call: Call
+    rules: Provider
+    price: ModelPrice | None
+    prompts: Prompts
+    prompt: Prompt
+    total: int
+    before: Ended | None
+    is_stripped: bool
+
+    @property
+    def minimum(self) -> int:
+        """The shortest prefix that is cached."""
+        return self.rules.minimum(self.price)
+
+    @property
+    def has_marks(self) -> bool:
+        """True if prefixes are written at breakpoints, and writes are billed."""
+        return self.rules.policy not in _WITHOUT_MARKS
+
+    @property
+    def kind(self) -> str:
+        """The calls that share tools and system."""
+        return f"{scope_of(self.call)} {self.call.conversation.is_side}"
+
+
+def in_order(calls: Sequence[Call]) -> list[Call]:
+    """Return calls in order of their start."""
+    return sorted(calls, key=lambda call: call.start_ns)
+
+
+def predict(
+    calls: Sequence[Call], table: PriceTable, settings: Settings = DEFAULT, known: Known | None = None
+) -> list[Predicted]:
+    """Return the prediction of each call, in order of their start.
+
+    Args:
+        calls: Calls of any sessions; those of one provider, workspace and model share a cache.
+        table: Rules of providers by model.
+        settings: Settings of the replay.
+        known: What counts have shown before; it is corrected.
+    """
+    replay = Replay(table, settings, Known() if known is None else known)
+    return [replay.call(call) for call in in_order(calls)]
+
+
+class Replay:
+    """Calls one after another, in order of their start, against their providers' caches."""
+
+    def __init__(self, table: PriceTable, settings: Settings, known: Known) -> None:
+        self._table, self._settings, self._known = table, settings, known
+        self._caches: dict[str, Prompts] = {}
+        self._ended: dict[str, Ended] = {}
+        #: By head, the first prompt that began with it and found nothing.
+        self._openings: dict[str, Asked] = {}
+
+    def call(self, call: Call) -> Predicted:
+        """Replay a call: return what is predicted of it, then put its counts and writes into the cache."""
+        asked = self._asked(call)
+        marks = self._marks(asked)
+        nodes = [at for at, _ in marks]
+        found, _, why = asked.prompts.cache.find(asked.prompt.tail, nodes, call.start_ns)
+        read = min(asked.total, 0 if found is None else self._size(asked, found))
+        evidence = None if asked.before is None else self._evidence(asked, asked.before, why)
+        if evidence is not None and evidence.why == "ttl":
+            read = max(read, min(self._known.lapsed.get(asked.kind, 0), evidence.expected))
+        read = max(read, min(self._settings.warm.get(call.id, 0), asked.total))
+        read = asked.rules.stepped(read) if asked.rules.step_tokens else read
+        counts = None if self._settings.is_blind else split(call.counts)
+        cause = cause_of(evidence, read, counts)
+        tail = min(asked.total - read, self._known.tails.get(call.conversation.chain, 0))
+        written = asked.total - read - tail if asked.has_marks and asked.total >= asked.minimum else 0
+        ttl = self._ttl(asked)
+        predicted = Predicted(
+            call.id,
+            read,
+            asked.total - read - written,
+            written if ttl == "5m" else 0,
+            written if ttl == "1h" else 0,
+            *cause,
+            0 if ttl in ("5m", "1h") else written,
+        )
+        if evidence is None:
+            for head in asked.prompt.heads:
+                self._openings.setdefault(asked.prompts.name(head), asked)
+        if counts is not None:
+            asked = self._learned(asked, evidence, counts)
+        if found is not None:
+            asked.prompts.cache.refresh(found, call.start_ns)
+        carried = asked.total - tail if counts is None else counts.read + counts.written
+        self._write(asked, [*marks[:-1], (asked.prompt.tail, marks[-1][1])], carried)
+        return predicted
+
+    def _asked(self, call: Call) -> Asked:
+        rules, price = rules_of(self._table, call)
+        if rules.policy not in self._caches:
+            self._caches[rules.policy] = Prompts(_cache(rules, self._settings))
+        prompts, before = self._caches[rules.policy], self._ended.get(call.history.before)
+        is_stripped = before is not None and self._strips(call, before, price)
+        prompt = prompts.made(call, None if before is None else (before.call, before.prompt), is_stripped)
+        if call.counts is not None:
+            total = call.counts.prompt
+        else:
+            total = self._known.tokens(call.model, prompts.segments(prompt.tail))
+        return Asked(call, rules, price, prompts, prompt, total, before, is_stripped)
+
+    def _strips(self, call: Call, before: Ended, price: ModelPrice | None) -> bool:
+        """Return True if a user's message is taken to remove earlier thinking: by the rule, or as seen."""
+        if call.history.event or not before.prompt.thinking:
+            return call.history.event == "thinking stripped"
+        if call.conversation.chain != before.call.conversation.chain or not is_user_turn(call):
+            return False
+        rule = int(price is not None and price.user_turn == "strips")
+        return rule + self._known.turns[scope_of(call)] > 0
+
+    def _marks(self, asked: Asked) -> list[tuple[int, str]]:
+        marks = asked.prompts.marks(asked.prompt, asked.call)
+        if self._settings.marks_before and asked.before is not None:
+            marks.insert(-1, (asked.before.prompt.tail, ""))
+        return marks
+
+    def _ttl(self, asked: Asked) -> str:
+        whose = asked.call.conversation
+        named = (whose.chain, whose.session, scope_of(asked.call))
+        known = (self._known.ttls[name] for name in named if name in self._known.ttls)
+        return self._settings.ttl or next(known, asked.rules.default_ttl)
+
+    def _size(self, asked: Asked, prefix: int) -> int:
+        """Return the tokens of a prefix: as counts have shown, else by texts after the nearest known one."""
+        prompts, rest = asked.prompts, list[Segment]()
+        opening = self._openings.get(prompts.name(prefix))
+        if opening is not None and prompts.name(prefix) not in self._known.heads:
+            messages = [each for each in opening.call.added if each.kind not in HEAD]
+            return opening.total - self._known.tokens(asked.call.model, messages)
+        for at in reversed(prompts.cache.path(prefix)):
+            size = prompts.sizes.get(at, self._known.heads.get(prompts.name(at)))
+            if size is not None:
+                return size + self._known.tokens(asked.call.model, rest)
+            rest += prompts.block(at)
+        return self._known.tokens(asked.call.model, rest)
+
+    def _evidence(self, asked: Asked, before: Ended, why: str) -> Evidence:
+        """Return what the log says of a call that continues another."""
+        call, expected = asked.call, min(before.carried, asked.total)
+        change, differs = changed(asked.prompts, asked, before)
+        lapse_ns = TTL_NS[self._ttl(asked)]
+        if change:
+            why = "ttl" if call.start_ns - before.call.start_ns > lapse_ns else ""
+        elif not before.carried and before.total < asked.minimum:
+            why, expected = "below minimum", before.total
+        if asked.rules.step_tokens:
+            expected = asked.rules.stepped(min(before.total, asked.total))
+        head = self._known.heads.get(asked.prompts.name(asked.prompt.head), 0)
+        turn = before.prompt.thinking > 0 and any(each.kind == "user" for each in call.added)
+        routed = asked.rules.policy == "openai"
+        return Evidence(call, before.call, expected, change, differs, why, turn, head, routed)
+
+    def _learned(self, asked: Asked, evidence: Evidence | None, counts: Counts) -> Asked:
+        """Correct what is known by a call's counts; return the call, its thinking kept if it was."""
+        call, known, prompts = asked.call, self._known, asked.prompts
+        whose, prompt = call.conversation, asked.prompt
+        if counts.written:
+            ttl = max((counts.write_5m, "5m"), (counts.write_1h, "1h"), (counts.write_30m, "30m"))[1]
+            known.ttls |= dict.fromkeys((whose.chain, whose.session, scope_of(call)), ttl)
+            known.tails[whose.chain] = min(known.tails.get(whose.chain, counts.uncached), counts.uncached)
+        if evidence is None or asked.before is None:
+            known.heads |= {prompts.name(head): counts.read for head in prompt.heads if counts.read}
+            return asked
+        is_read_on = counts.read >= evidence.expected
+        if evidence.why == "ttl":
+            known.lapsed[asked.kind] = 0 if is_read_on else counts.read
+        elif asked.before.prompt.thinking and is_user_turn(call):
+            known.turns[scope_of(call)] += -1 if is_read_on else 1
+        if not is_read_on and counts.read and evidence.why != "ttl" and prompt.heads:
+            known.heads[prompts.name(prompt.head)] = counts.read
+        if not evidence.change and asked.total > asked.before.total:
+            size = sum(each.size_bytes for each in (*asked.before.call.answer, *call.added))
+            known.grown_bytes[call.model] += size
+            known.grown_tokens[call.model] += asked.total - asked.before.total if size else 0
+        if asked.is_stripped and is_read_on:
+            return asked._replace(prompt=prompts.made(call, (asked.before.call, asked.before.prompt)))
+        return asked
+
+    def _write(self, asked: Asked, marks: Sequence[tuple[int, str]], carried: int) -> None:
+        """Write what the call leaves, and keep it for those that continue it."""
+        call, prompts, prompt, rules = asked.call, asked.prompts, asked.prompt, asked.rules
+        carried = carried if carried >= asked.minimum else 0
+        prompts.sizes[prompt.tail] = carried or asked.total
+        most_ns = _FOREVER_NS if rules.most_ns is None else rules.most_ns
+        lives = (call.start_ns, call.first_ns)
+        if asked.has_marks:
+            latest = marks[-rules.most_marks :] if rules.most_marks else marks
+            for at, ttl in latest:
+                if self._size(asked, at) >= asked.minimum:
+                    life = (*lives, TTL_NS[self._settings.ttl or ttl or self._ttl(asked)], most_ns)
+                    prompts.cache.write([at], life)
+        else:
+            output = None if call.counts is None else call.counts.output
+            output = self._known.tokens(call.model, call.answer) if output is None else output
+            prompts.sizes[prompt.end] = carried = asked.total + output
+            life = (*lives, TTL_NS[rules.default_ttl], most_ns)
+            if rules.policy == "openai":
+                prompts.cache.write_path(prompt.end, life)
+            else:
+                prompts.cache.write([at for at in (prompt.tail, prompt.end, prompt.fork) if at], life)
+        self._ended[call.id] = Ended(call, prompt, asked.total, carried)
+
+
+def rules_of(table: PriceTable, call: Call) -> tuple[Provider, ModelPrice | None]:
+    """Return the rules of a call's model; those of its provider for a model that no table names."""
+    found = table.row(call.model, call.start_ns)
+    return found or (table.policy(_POLICIES.get(call.conversation.provider, "anthropic")), None)
+
+
+def _cache(rules: Provider, settings: Settings) -> HostedCache:
+    look_back = rules.look_back_blocks
+    if look_back is not None and settings.counts_own_block:
+        look_back -= 1
+    return HostedCache(look_back, rules.searched_marks)
+
+
+def split(counts: Counts | None) -> Counts | None:
+    """Return counts that say what was read and written; None for those of a total alone."""
+    return counts if counts is not None and counts.read + counts.written else None
+
+
+def is_user_turn(call: Call) -> bool:
+    """Return True if a plain message of the user ends a call's prompt."""
+    return bool(call.added) and call.added[-1].kind == "user"
+
+
+def changed(prompts: Prompts, asked: Asked, before: Ended) -> tuple[str, str]:
+    """Return the cause of a prompt that does not begin with the one before, and what differs first."""
+    call, last = asked.call, before.call
+    if scope_of(call) != scope_of(last):
+        return "model", f"model: {last.model}, then {call.model}"
+    is_whole = call.history.kept is None and not asked.is_stripped
+    if is_whole and call.parameters == last.parameters:
+        return "", ""
+    was, now = prompts.segments(before.prompt.tail), prompts.segments(asked.prompt.tail)
+    same = first_difference(was, now)
+    kind = was[same].kind if same < len(was) else ""
+    where = f"{kind}: block {same + 1} of {len(was)}"
+    if kind in ("tools", "system"):
+        return kind, where
+    if call.parameters != last.parameters:
+        names = sorted({*call.parameters} | {*last.parameters})
+        named = [name for name in names if call.parameters.get(name) != last.parameters.get(name)]
+        return "parameters", "parameters: " + ", ".join(named)
+    if not kind:
+        return "", ""
+    if call.history.event == "compaction":
+        return "compaction", where
+    return ("user turn", where) if asked.is_stripped else ("edit", where)

@@ -1,0 +1,157 @@
+"""Prompts of calls as paths of blocks in a provider's cache, and the tokens at their ends."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from kvcache_sim._core import HostedCache
+from kvcache_sim.extras.session.calls import Call, Conversation, Segment
+
+#: Parameters whose change keeps tools alone; a change of any other one keeps the system text too.
+_OF_SYSTEM = ("speed", "web_search", "citations")
+#: Kinds of blocks before the messages.
+HEAD = ("tools", "system")
+
+
+@dataclass(slots=True)
+class Prompt:
+    """A call's prompt in a cache: the prefixes at its end, and after its answer.
+
+    ``owner`` is the conversation whose tools and system it has. ``heads`` are the prefixes at which clients
+    mark tools and system, shortest first; ``thinking`` counts the blocks of thinking up to ``end``. At
+    ``fork`` it parts from the prompts before it.
+    """
+
+    scope: str
+    owner: Conversation
+    heads: tuple[int, ...]
+    tail: int
+    end: int = 0
+    thinking: int = 0
+    fork: int = 0
+
+    @property
+    def head(self) -> int:
+        """The prefix of tools and system; 0 without them."""
+        return self.heads[-1] if self.heads else 0
+
+
+class Prompts:
+    """The prompts of a provider's calls; ``sizes`` has the tokens of prefixes as far as they are known."""
+
+    def __init__(self, cache: HostedCache) -> None:
+        self.cache = cache
+        self.sizes: dict[int, int] = {}
+        self._segments: dict[int, Segment] = {}
+        self._ids: dict[tuple[str, str], int] = {}
+        self._heads: dict[int, str] = {}
+        self._unnamed = self._fork = 0
+
+    def made(self, call: Call, before: tuple[Call, Prompt] | None, strips: bool = False) -> Prompt:
+        """Return a call's prompt; ``strips``: without the thinking of earlier answers."""
+        scope, history, self._fork = scope_of(call), call.history, 0
+        if before is not None and history.kept is None and not strips:
+            was = before[1]
+            if was.scope == scope and before[0].parameters == call.parameters:
+                tail = self._extended(was.end, call.added)
+                thinking = was.thinking + _thinking(call.added)
+                return self._answered(Prompt(scope, was.owner, was.heads, tail, thinking=thinking), call)
+        segments = self.segments(before[1].end) if before else []
+        segments = segments if history.kept is None else segments[: history.kept]
+        segments = [each for each in segments if not (strips and each.kind == "thinking")]
+        owner = before[1].owner if before is not None and segments else call.conversation
+        return self._whole(Prompt(scope, owner, (), 0), [*segments, *call.added], call)
+
+    def segments(self, prefix: int) -> list[Segment]:
+        """Return the blocks of a prefix."""
+        return [self._segments[at] for at in self.cache.path(prefix) if at in self._segments]
+
+    def block(self, prefix: int) -> list[Segment]:
+        """Return the last block of a prefix; none for a mark that is no block."""
+        return [self._segments[prefix]] if prefix in self._segments else []
+
+    def name(self, prefix: int) -> str:
+        """Return the name of a prefix of tools and system, the same in every cache; "" for any other."""
+        return self._heads.get(prefix, "")
+
+    def marks(self, prompt: Prompt, call: Call) -> list[tuple[int, str]]:
+        """Return the breakpoints of a call with their lifetimes: the log's, else the client's usual ones."""
+        if call.marks:
+            path = [at for at in self.cache.path(prompt.tail) if at in self._segments]
+            return [(path[mark.block], mark.ttl) for mark in call.marks if mark.block < len(path)]
+        return [(at, "") for at in dict.fromkeys((*prompt.heads, prompt.tail))]
+
+    def _whole(self, prompt: Prompt, segments: Sequence[Segment], call: Call) -> Prompt:
+        """Complete a prompt from its first block on; parameters stand where a change of them parts two."""
+        rest = next((k for k, each in enumerate(segments) if each.kind not in HEAD), len(segments))
+        tools = next((k for k, each in enumerate(segments[:rest]) if each.kind != "tools"), rest)
+        name, heads = prompt.scope, list[int]()
+        at = self._fixed(0, "scope", name)
+        of_system = sorted(each for each in call.parameters.items() if each[0] in _OF_SYSTEM)
+        others = sorted(each for each in call.parameters.items() if each[0] not in _OF_SYSTEM)
+        for part, settings in ((segments[:tools], of_system), (segments[tools:rest], others)):
+            name += "".join(f"|{each.name}" for each in part)
+            if is_unknown(part):
+                name += " side" if prompt.owner.is_side else " main"
+                heads = [at := self._fixed(at, "unknown", name)]
+                self._heads[at] = name
+                name += f" {prompt.owner.session}"
+                at = self._fixed(at, "unknown", name)
+                self._segments[at] = part[0]
+            elif part:
+                at, heads = self._extended(at, part), []
+            if part:
+                heads.append(at)
+                self._heads[at] = name
+            at = self._fixed(at, "settings", repr(settings)) if settings or part else at
+        prompt.heads, prompt.thinking = tuple(heads), _thinking(segments)
+        prompt.tail = self._extended(at, segments[rest:])
+        return self._answered(prompt, call)
+
+    def _answered(self, prompt: Prompt, call: Call) -> Prompt:
+        prompt.fork = self._fork
+        prompt.end = self._extended(prompt.tail, call.answer)
+        prompt.thinking += _thinking(call.answer)
+        return prompt
+
+    def _fixed(self, at: int, kind: str, name: str) -> int:
+        return self.cache.extend(at, [self._id(kind, name)])[0][0]
+
+    def _extended(self, at: int, segments: Sequence[Segment]) -> int:
+        if not segments:
+            return at
+        named = [each if each.name else self._named(each) for each in segments]
+        nodes, known = self.cache.extend(at, [self._id(each.kind, each.name) for each in named])
+        if known < len(nodes) and not self._fork:
+            self._fork = nodes[known - 1] if known else at
+        self._segments.update(zip(nodes, named, strict=True))
+        return nodes[-1]
+
+    def _named(self, segment: Segment) -> Segment:
+        self._unnamed += 1
+        return Segment(segment.kind, f"unnamed {self._unnamed}", segment.size_bytes, segment.tokens)
+
+    def _id(self, kind: str, name: str) -> int:
+        return self._ids.setdefault((kind, name), len(self._ids) + 1)
+
+
+def scope_of(call: Call) -> str:
+    """Return the name of the cache of a call's model and workspace."""
+    return f"{call.conversation.provider} {call.conversation.workspace} {call.model}"
+
+
+def is_unknown(head: Sequence[Segment]) -> bool:
+    """Return True for tools and system that the log does not have."""
+    is_bare = len(head) == 1 and head[0].kind == "system" and not head[0].size_bytes
+    return is_bare and (head[0].tokens is None or not head[0].name)
+
+
+def first_difference(was: Sequence[Segment], now: Sequence[Segment]) -> int:
+    """Return the number of equal blocks at the beginning of two prompts."""
+    pairs = enumerate(zip(was, now, strict=False))
+    return next((k for k, (one, other) in pairs if one != other), min(len(was), len(now)))
+
+
+def _thinking(segments: Sequence[Segment]) -> int:
+    return sum(each.kind == "thinking" for each in segments)

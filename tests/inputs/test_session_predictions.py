@@ -1,0 +1,158 @@
+"""A provider's cache of agents' calls: worked examples, real logs, and what a prediction rests on."""
+
+import msgspec
+import pytest
+from kvcache_sim.base.units import NS_PER_S
+from kvcache_sim.extras.session.calls import Call, Conversation, Counts, History, Label, Segment
+from kvcache_sim.extras.session.load import load_calls
+from kvcache_sim.extras.session.predict import Settings, predict
+from kvcache_sim.model.prices import PICODOLLARS, Tokens, price_table
+from support.agent_logs import Options, plan, play
+
+TABLE = price_table()
+LOGS = "../shared/traces/claude_code"
+
+
+def blocks(text: str) -> tuple[Segment, ...]:
+    """Return blocks of `kind:name:tokens kind:name:tokens`."""
+    return tuple(
+        Segment(kind, name, 0, int(size)) for kind, name, size in (each.split(":") for each in text.split())
+    )
+
+
+def call(name: str, start_s: float, added: str, answer: str = "", **changes) -> Call:
+    whose = Conversation("anthropic", "", "s", "s")
+    start = round(start_s * NS_PER_S)
+    given = {"model": "claude-opus-4-5", "counts": None, **changes}
+    return Call(
+        name,
+        start,
+        start + NS_PER_S // 2,
+        conversation=whose,
+        added=blocks(added),
+        answer=blocks(answer),
+        **given,
+    )
+
+
+def rows(calls, **settings):
+    return [(each.read, each.written, each.cause) for each in predict(calls, TABLE, Settings(**settings))]
+
+
+def lapse(last_s: float) -> list[Call]:
+    opus = {"model": "claude-opus-4-8"}  # whose minimum is 1,024
+    return [
+        call("1", 0, "tools:t:3000 system:s:2000 user:u1:100", "assistant:a1:400", **opus),
+        call("2", 20, "tool_result:r1:1500", "assistant:a2:300", history=History("1"), **opus),
+        call("3", 200, "tool_result:r2:700", "assistant:a3:200", history=History("2"), **opus),
+        call("4", last_s, "user:u2:50", history=History("3"), **opus),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("last_s", "ttl", "last", "dollars"),
+    [
+        (501, "", (0, 8250, "ttl"), "0.1076125"),
+        (501, "1h", (8000, 250, "continue"), "0.0925500"),
+        (499, "", (8000, 250, "continue"), "0.0616125"),
+    ],
+)
+def test_a_lapse_costs_what_the_worked_example_says(last_s, ttl, last, dollars):
+    found = rows(lapse(last_s), ttl=ttl)
+    assert found == [(0, 5100, "first"), (5100, 1900, "continue"), (7000, 1000, "continue"), last]
+    price = TABLE.row("claude-opus-4-8", 0)[1]
+    written = {ttl or "5m": sum(row[1] for row in found)}
+    cost = price.picodollars(Tokens(sum(row[0] for row in found), 0, written))
+    assert f"{cost / PICODOLLARS:.7f}" == dollars
+
+
+@pytest.mark.parametrize(
+    ("tools", "settings", "expected"),
+    [
+        (11, {}, (21_000, 45_500, "look-back")),
+        (11, {"marks_before": True}, (61_000, 5_500, "continue")),
+        (9, {}, (61_000, 4_500, "continue")),
+        (10, {}, (61_000, 5_000, "continue")),
+        (10, {"counts_own_block": True}, (21_000, 45_000, "look-back")),
+    ],
+)
+def test_a_breakpoint_looks_back_twenty_blocks(tools, settings, expected):
+    uses = " ".join(f"tool_call:use{k}:50" for k in range(tools))
+    results = " ".join(f"tool_result:result{k}:450" for k in range(tools))
+    first = call("1", 0, "system:s:21000 user:u:40000", uses)
+    assert rows([first, call("2", 9, results, history=History("1"))], **settings)[1] == expected
+
+
+def test_an_edit_costs_all_behind_the_last_breakpoint_in_front_of_it():
+    results = " ".join(f"tool_result:r{k}:1000" for k in range(50))
+    later = " ".join(f"tool_result:r{k}:1000" for k in range(20, 50))
+    first = call("1", 0, f"system:s:10000 {results}")
+    next_one = "tool_result:new:1000"
+    whole = call("2", 9, next_one, history=History("1"))
+    edited = call("2", 9, f"{later} {next_one}", history=History("1", 11))
+    assert rows([first, whole])[1] == (60_000, 1_000, "continue")
+    assert rows([first, edited])[1] == (10_000, 41_000, "edit")
+
+
+def test_openai_reads_whole_steps_of_what_two_prompts_share():
+    gpt = {"model": "gpt-5.2"}
+    shared = [(1400, 900, 1280), (1100, 900, 1024), (1000, 500, 0)]
+    for number, (same, rest, read) in enumerate(shared):
+        first = call("1", 0, f"system:s:{same} user:u:{1500 - same}", **gpt)
+        second = call("2", 9, f"system:s:{same} user:other{number}:{rest}", **gpt)
+        found = predict([first, second], TABLE)[1]
+        assert (found.read, found.uncached, found.written) == (read, same + rest - read, 0)
+    price = TABLE.row("gpt-5.2", 0)[1]
+    assert price.picodollars(Tokens(1280, 1020)) == 2_009_000_000
+
+
+def test_real_sessions_read_what_is_predicted():
+    calls = {each.id: each for each in load_calls([LOGS]).calls}
+    found = [each for each in predict(list(calls.values()), TABLE) if each.cause != "first"]
+    exact = sum(each.read == calls[each.id].counts.read for each in found)
+    assert (exact, len(found)) == (318, 321)  # the compactions' two calls continue a conversation here
+    breaks = [each.cause for each in found if each.is_break]
+    assert breaks == ["user turn", "compaction", "user turn", "ttl", "compaction", "ttl", "user turn"]
+    read, measured = sum(each.read for each in found), sum(calls[each.id].counts.read for each in found)
+    assert abs(read - measured) < 0.003 * measured
+
+
+@pytest.mark.parametrize("at", [18, 61, 103, 149])
+def test_a_prediction_rests_on_totals_from_its_own_call_on(at):
+    calls = list(load_calls([f"{LOGS}/main_1h.jsonl"]).calls)
+    known = predict(calls, TABLE)[at]
+    hidden = [
+        msgspec.structs.replace(each, counts=Counts(0, each.counts.prompt), label=None) for each in calls[at:]
+    ]
+    found = predict([*calls[:at], *hidden], TABLE)[at]
+    assert (found.read, found.written, found.uncached) == (known.read, known.written, known.uncached)
+
+
+@pytest.mark.parametrize("event", ["model", "tools", "system", "edit", "compaction"])
+def test_planted_breaks_are_named_and_no_other_call_is_one(event, tmp_path):
+    for seed in range(3):
+        session = play(
+            plan(seed, events=[event], lapses=1), f"{event}{seed}", Options(labels=True, minimum=4096)
+        )
+        path = session.write(tmp_path)
+        found = {each.id: each for each in predict(load_calls([str(path)]).calls, TABLE)}
+        served = [each for each in session.calls if each.id in found]
+        assert [found[each.id].cause for each in served] == [each.cause for each in served]
+        inexact = [each.cause for each in served if found[each.id].read != each.read]
+        assert set(inexact) <= {event} & {"edit"}  # no line of the log shows the edit
+
+
+def test_a_label_is_the_last_resort():
+    base = [call("1", 0, "system::0", counts=Counts(0, 3, 30_000))]
+    base[0] = msgspec.structs.replace(base[0], added=(Segment("system"), *blocks("user:u:20")))
+    for label, cause, is_by_label in [
+        (Label("system_changed", 9), "system", True),
+        (Label(""), "concurrent", False),
+        (None, "concurrent", False),
+    ]:
+        after = call(
+            "2", 4, "tool_result:r:100", history=History("1"), counts=Counts(0, 3, 30_100), label=label
+        )
+        found = predict([*base, after], TABLE)[1]
+        assert (found.cause, found.is_by_label) == (cause, is_by_label)
+        assert found.lost_tokens == 30_000
