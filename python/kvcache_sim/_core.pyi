@@ -2003,6 +2003,7 @@ def timed_miss_tokens(
     continuation: NDArray[np.int32],
     finished: NDArray[np.bool_],
     machine: NDArray[np.int64],
+    decode_machine: NDArray[np.int64],
     input_tokens: NDArray[np.int64],
     output_tokens: NDArray[np.int64],
     cached_tokens: NDArray[np.int64],
@@ -2026,6 +2027,7 @@ def timed_miss_tokens(
         continuation: The turn whose ids name a request's answer, negative: none.
         finished: True for the requests that finished.
         machine: Machine of each request.
+        decode_machine: The machine that it was handed to after its prompt, negative: none.
         input_tokens: Prompt tokens.
         output_tokens: Answer tokens.
         cached_tokens: Prompt tokens found in the cache.

@@ -55,6 +55,7 @@ def timed_runs(draw):
         continuation,
         np.array([draw(st.integers(0, 9)) > 0 for _ in range(n)]),
         column(0, 2),
+        column(-1, 2),
         prompt,
         column(0, 20),
         cached,
@@ -74,17 +75,26 @@ def test_timed_causes_are_those_of_the_model(run):
     expected, expected_idle_ns = timed_miss_tokens(*run)
     assert tokens.tolist() == expected.tolist()
     assert idle_ns.tolist() == expected_idle_ns.tolist()
-    finished, prompt, cached = run[5], run[7], run[9]
+    finished, prompt, cached = run[5], run[8], run[10]
     assert (tokens.sum(axis=1) == np.where(finished, prompt - cached, 0)).all()
 
 
 def test_columns_that_do_not_fit_together_are_refused():
     one = np.ones(1, np.int64)
     good = [np.array([0, 1]), np.zeros(1, np.uint32), 4, 4, np.full(1, -1, np.int32), np.ones(1, bool)]
-    good += [0 * one, one, one, 0 * one, one, one, one, 0 * one, np.zeros(1, np.uint8), True]
+    good += [0 * one, -one, one, one, 0 * one, one, one, one, 0 * one, np.zeros(1, np.uint8), True]
     assert _core.timed_miss_tokens(*good)[0].sum() == 1
-    bad = {0: np.array([0, 2]), 2: 0, 3: -1, 4: np.ones(1, np.int32), 6: -one, 7: -one, 9: 2 * one}
-    for index, value in (bad | {13: 2 * one, 12: one[:0]}).items():
+    bad = {
+        0: np.array([0, 2]),
+        2: 0,
+        3: -1,
+        4: np.ones(1, np.int32),
+        6: -one,
+        7: one << 20,
+        8: -one,
+        10: 2 * one,
+    }
+    for index, value in (bad | {14: 2 * one, 13: one[:0]}).items():
         with pytest.raises(ValueError, match="miss causes"):
             _core.timed_miss_tokens(*good[:index], value, *good[index + 1 :])
 

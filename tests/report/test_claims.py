@@ -22,10 +22,13 @@ DRAWN = int(os.environ.get("KVSIM_CLAIMS", "2"))
 WORKLOAD = """
 seed: {seed}
 workload: {{kind: {kind}, requests: 150, arrivals: {{process: poisson, rate_per_s: {rate}}}}}
-cache: {{block_size: {block}, policy: {policy}}}
+cache: {{block_size: {block}, policy: {policy}{cache}}}
 tiers: {{gpu: {{capacity: {gpu} blocks}}{lower}}}
-replica: {{max_num_seqs: {seqs}}}
+replica: {{max_num_seqs: {seqs}{replica}}}
+{more}
 """
+CPU, DISK = ", cpu: {capacity: 9000 blocks}", ", disk: {capacity: 9000 blocks}"
+MACHINES = "cluster: {machines: 3}"
 #: Claim → what earns its sentence, in place of the drawn values.
 EARNS: dict[str, dict[str, object]] = {
     "at-upper-bound": {"gpu": 60_000},
@@ -34,17 +37,33 @@ EARNS: dict[str, dict[str, object]] = {
     "router-without-choice": {},
     "preemptions": {"rate": 30, "gpu": 220, "seqs": 64},
     "shorter": {"block": 512, "gpu": 900},
-    "fetching": {"lower": ", cpu: {capacity: 9000 blocks}", "links": "2GB/s", "rate": 0.5},
-    "waiting-for-room": {"lower": ", cpu: {capacity: 9000 blocks}", "links": "1GB/s", "rate": 4},
+    "fetching": {"lower": CPU, "links": "2GB/s", "rate": 0.5},
+    "batch-stalls": {"lower": CPU, "links": "0.5GB/s", "rate": 1},
+    "channel-too-slow": {"lower": CPU, "links": "2GB/s", "rate": 0.5},
+    "break-even-cpu": {"lower": CPU, "links": "1GB/s", "rate": 0.5, "kind": "conversational"},
+    "net-of-loads": {"lower": CPU, "kind": "conversational"},
+    "waiting-for-room": {"lower": CPU, "links": "1GB/s", "rate": 4},
     "policy-without-choice": {"gpu": 60_000},
-    "cpu-unused": {"gpu": 60_000, "lower": ", cpu: {capacity: 9000 blocks}"},
-    "cpu-used": {"lower": ", cpu: {capacity: 9000 blocks}"},
-    "disk-used": {"lower": ", cpu: {capacity: 900 blocks}, disk: {capacity: 9000 blocks}"},
-    "disk-unused": {"gpu": 60_000, "lower": ", cpu: {capacity: 9000 blocks}, disk: {capacity: 9000 blocks}"},
+    "cpu-unused": {"gpu": 60_000, "lower": CPU},
+    "cpu-used": {"lower": CPU, "gpu": 900, "kind": "conversational"},
+    "disk-used": {"lower": f", cpu: {{capacity: 900 blocks}}{DISK}", "gpu": 900, "kind": "conversational"},
+    "disk-unused": {"gpu": 60_000, "lower": CPU + DISK},
+    "drive-writes": {"gpu": 900, "lower": f", cpu: {{capacity: 900 blocks}}{DISK}"},
     "dropped": {"gpu": 900, "lower": ", cpu: {capacity: 40 blocks}, disk: {capacity: 90000 blocks}"},
+    "elsewhere": {"more": MACHINES, "gpu": 60_000, "kind": "conversational"},
+    "remote-used": {
+        "more": f"{MACHINES}\nfetch: {{lookup: cluster}}",
+        "lower": CPU,
+        "kind": "conversational",
+    },
+    "not-loaded": {"more": "fetch: {policy: never}", "lower": CPU, "kind": "conversational"},
+    "not-admitted": {"cache": ", admission: prompt", "gpu": 60_000, "kind": "conversational"},
+    "not-ready": {"kind": "repetitive", "rate": 60, "gpu": 60_000},
+    "none-returns": {"kind": "diverse"},
+    "rejections": {"replica": ", max_model_len: 2000", "kind": "conversational"},
 }
-#: Claims whose sentence needs cache groups: ``tests/report/test_group_causes.py``.
-ELSEWHERE = {"partial-block"}
+#: Claims whose sentence needs cache groups: ``tests/report/test_group_causes.py``; and a row on two.
+ELSEWHERE = {"partial-block", "window-moved-on", "no-checkpoint", "break-even-disk"}
 
 
 def drawn_runs(name: str, folder) -> Iterator[FinishedRun]:
@@ -60,6 +79,7 @@ def drawn_runs(name: str, folder) -> Iterator[FinishedRun]:
             "gpu": int(draw.integers(700, 3000)),
             "lower": "",
             "seqs": 16,
+            **dict.fromkeys(("cache", "replica", "more"), ""),
         } | EARNS.get(name, {})
         links = values.pop("links", None)
         text = WORKLOAD.format(**values)
@@ -83,7 +103,7 @@ def test_the_experiment_of_a_claim_finds_it_true(name, tmp_path):
     found = 0
     for run in drawn_runs(name, tmp_path):
         checked = {one.name: one for one in check(Case(run), {name})}
-        if name not in checked:
+        if name not in checked or not checked[name].changes:
             continue
         assert checked[name].true, checked[name]
         found += 1

@@ -1,6 +1,8 @@
 """Figures of hops, channels and tiers: exact sums, definitions in closed form, and reasons of a tier
 without traffic."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from kvcache_sim.base.units import NS_PER_S
@@ -123,7 +125,7 @@ NO_EFFECT = {
         ("write.policy=selective", "write.selective_uses=40", "tiers.disk=null"),
         "cpu",
     ),
-    "no block written to it was requested again": (
+    "no block was loaded from it": (
         ("workload.turns={kind: constant, value: 1}", "workload.system_prompt_tokens=0", "tiers.disk=null"),
         "cpu",
     ),
@@ -154,4 +156,7 @@ def test_what_only_other_machines_read_has_an_effect():
     uses = (TierUse("gpu", 1, 0, 0, 5, 0, True), TierUse("cpu", 1, 9, 9, 0, 0, True))
     hits = {"gpu": 0, "cpu": 0, "disk": 0, "remote": 64}
     assert no_effect("cpu", uses, hits) is None
-    assert no_effect("cpu", uses, hits | {"remote": 0}) is not None
+    gpu, cpu = uses
+    unread = (gpu, replace(cpu, read_bytes=0))
+    assert no_effect("cpu", unread, hits | {"remote": 0}) == "cpu served nothing: no block was loaded from it"
+    assert no_effect("cpu", uses, hits | {"remote": 0}) is None, "prefetched blocks hit above"

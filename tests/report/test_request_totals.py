@@ -217,7 +217,7 @@ def test_a_tier_had_no_effect_if_it_had_none_in_the_whole_run():
     part, whole = ([TierUse(tier, 9, n, 0, n, 0, True) for tier in ("gpu", "cpu")] for n in (0, 5))
     uses = tuple(replace(own, whole=all_of_it) for own, all_of_it in zip(part, whole, strict=True))
     found = summarize_tiers(uses, dict.fromkeys(("gpu", "cpu", "disk", "remote"), 0), DAY)["cpu"]["no_effect"]
-    assert found == "cpu served nothing: no block written to it was requested again"
+    assert found == "cpu served nothing: no block was loaded from it"
 
 
 def test_machines_that_only_decode_are_no_part_of_the_balance():

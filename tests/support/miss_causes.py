@@ -115,6 +115,7 @@ def timed_miss_tokens(
     continuation: NDArray[np.int32],
     finished: NDArray[np.bool_],
     machine: NDArray[np.int64],
+    decode_machine: NDArray[np.int64],
     input_tokens: NDArray[np.int64],
     output_tokens: NDArray[np.int64],
     cached_tokens: NDArray[np.int64],
@@ -173,10 +174,12 @@ def timed_miss_tokens(
             at = upto
         last = int(finish_ns[i])
         whole = max(-(-(prompt // block_size_tokens * block_size_tokens) // id_tokens), prompt // id_tokens)
-        history.show(on, path[:whole], int(first_token_ns[i]), last)
+        answers = int(decode_machine[i]) if decode_machine[i] >= 0 else on
+        for one in {on, answers}:
+            history.show(one, path[:whole], int(first_token_ns[i]), last)
         if continuation[i] >= 0 and whole * id_tokens <= prompt:
             # an answer has the next turn's ids only where no block is named by an id of its own
             own, whole = prompt // id_tokens, (prompt + max(int(output_tokens[i]), 1) - 1) // id_tokens
             answer = history.path(ids(int(continuation[i]))[own:whole], path[own - 1] if own else -1)
-            history.show(on, answer, last, last)
+            history.show(answers, answer, last, last)
     return tokens, idle_ns

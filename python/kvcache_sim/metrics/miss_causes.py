@@ -72,6 +72,7 @@ def miss_causes(
         continuations(trace),
         np.asarray(requests["status"]) == STATUSES.index("finished"),
         column("machine"),
+        column("decode_machine"),
         column("input_tokens"),
         column("output_tokens"),
         column("cached_prefix_length_used"),

@@ -117,10 +117,13 @@ def no_effect(tier: str, uses: tuple[TierUse, ...], hit_tokens: Mapping[str, int
     ):
         return None
     if not of_tier[0].loads:
-        return f"{tier} had no effect: fetch.policy is never"
+        return f"{tier} served nothing: fetch.policy is never"
     above = TIERS[level - 1]
     if not any(use.evicted_blocks for use in uses if use.tier == above):
         return f"{tier} had no effect: {above} never evicted a block"
     if not any(use.written_bytes for use in of_tier):
         return f"{tier} had no effect: no block was written to it"
-    return f"{tier} served nothing: no block written to it was requested again"
+    is_lowest = not any(use.tier in TIERS[level + 1 :] for use in uses)
+    if is_lowest and any(use.read_bytes for use in of_tier):  # prefetched: its blocks hit on the tier above
+        return None
+    return f"{tier} served nothing: no block was loaded from it"

@@ -108,6 +108,7 @@ def _misses(
         np.full(count, NO_REQUEST, np.int32),
         hits != REJECTED,
         np.zeros(count, np.int64),
+        np.full(count, -1, np.int64),
         trace.input_tokens,
         trace.output_tokens,
         np.maximum(hits, 0),

@@ -12,8 +12,8 @@ from kvcache_sim.report.upper_bound import hit_rates
 _WORTH_SAYING = 0.005
 #: Share of all prefill below which a larger cache can avoid nothing of interest.
 _LITTLE_AVOIDABLE = 0.02
-#: Causes that no cache of any size or policy could remedy.
-_HOPELESS = ("never_seen", "diverged", "shorter", "partial_block")
+#: Causes that no capacity could remedy.
+_HOPELESS = ("never_seen", "diverged", "shorter", "partial_block", "window_moved_on", "no_checkpoint")
 #: Cause of misses → what the sentence says after their share of prompt tokens.
 _OF_CAUSE = {
     "diverged": "follow a shared prefix but diverge from every earlier request: no cache could serve them.",
@@ -66,23 +66,19 @@ def at_upper_bound(case: Case) -> str | None:
     return f"A larger cache or another policy could avoid at most {percent(avoidable)} of all prefill."
 
 
-def avoidable(case: Case) -> str | None:
-    """The prefill that an unbounded cache would avoid."""
-    share = avoidable_share(case)
-    if share is None or share <= _LITTLE_AVOIDABLE:
-        return None
-    return f"{percent(share)} of all prefill is avoidable: an unbounded cache would have kept its tokens."
-
-
 def avoidable_share(case: Case) -> float | None:
-    """Return the share of computed prompt tokens that an unbounded cache would serve; None without reuse."""
+    """Return the share of computed prompt tokens that a larger cache may serve; None where it is unknown."""
     rates = hit_rates(case.run)
-    if rates is None or rates[1] == 0:
+    if case.reuse is None or rates is None or rates[1] == 0:
         return None
-    hit, most = rates
-    if case.reuse is not None:  # the bound knows no blocks of several groups
-        most = min(most, hit + sum(missed_share(case, c) for c in case.reuse.missed if c not in _HOPELESS))
-    return (most - hit) / (1 - hit) if hit < 1 else 0.0
+    return _of_prefill(case, *(cause for cause in case.reuse.missed if cause not in _HOPELESS))
+
+
+def _of_prefill(case: Case, *causes: str) -> float:
+    """Return the share of computed prompt tokens that were missed for these causes."""
+    missed = {} if case.reuse is None else case.reuse.missed
+    computed = sum(int(tokens.sum()) for tokens in missed.values())
+    return sum(int(missed[cause].sum()) for cause in causes) / computed if computed else 0.0
 
 
 def _lacks_ids(case: Case) -> bool:
@@ -129,9 +125,11 @@ def evicted(case: Case) -> str | None:
         return None
     idle_ns = case.reuse.evicted_idle_ns[case.reuse.missed["evicted"] > 0]
     idle = f" (median idle time {format_time_ns(float(np.median(idle_ns)))})" if (idle_ns > 0).any() else ""
+    fleet = case.run.summary.get("fleet", {})
+    lost = ", or lost with a tier," if fleet.get("tiers_lost") else ""
     return (
-        f"{percent(share)} of prompt tokens were evicted on their machine before reuse{idle}: more capacity "
-        "could serve them."
+        f"{percent(share)} of prompt tokens ({percent(_of_prefill(case, 'evicted'))} of all prefill) were "
+        f"evicted on their machine{lost} before reuse{idle}: more capacity could serve them."
     )
 
 
@@ -175,10 +173,15 @@ def elsewhere(case: Case) -> str | None:
     share = missed_share(case, "elsewhere")
     if share < _WORTH_SAYING:
         return None
-    policy = case.scenario.settings.router.policy
+    fleet = case.run.summary.get("fleet", {})
+    reasons = [f"the router ({case.scenario.settings.router.policy}) sent the request elsewhere"]
+    if (case.run.finished["decode_machine"] >= 0).any():
+        reasons.append("a decode machine generated them")
+    if fleet.get("lost") or fleet.get("released"):
+        reasons.append("that machine had left")
     return (
         f"{percent(share)} of prompt tokens were recomputed although another machine had computed them: "
-        f"the router ({policy}) sent the request elsewhere."
+        f"{', or '.join(reasons)}."
     )
 
 
@@ -187,9 +190,10 @@ def shorter(case: Case) -> str | None:
     share = missed_share(case, "shorter")
     if share < 0.02:
         return None
+    of_groups = case.scenario.settings.cache.groups is not None  # their sizes are the model's
     return (
         f"{percent(share)} of prompt tokens lie at the end of prompts and fill no block of "
-        f"{case.block_tokens:,} tokens: smaller blocks could share some of them."
+        f"{case.block_tokens:,} tokens{'' if of_groups else ': smaller blocks could share some of them'}."
     )
 
 

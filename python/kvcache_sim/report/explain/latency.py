@@ -9,6 +9,7 @@ from kvcache_sim.base.units import format_time_ms
 from kvcache_sim.metrics.columns import STATUSES
 from kvcache_sim.metrics.saturation import saturation_sentence
 from kvcache_sim.report.explain.case import Case, percent
+from kvcache_sim.report.explain.tiers import idle_machines
 from kvcache_sim.report.pictures.waterfall import PARTS, bands
 
 _MOST = 0.5
@@ -19,12 +20,9 @@ _LITTLE = 0.005
 _STRETCHES, _FAR = 100, 5
 #: Part of TTFT → its least share at p99 that is worth saying, and what the sentence says after that share.
 _OF_PART = {
-    "queue_ns": (_MOST, "is queueing: more machines would shorten it."),
-    "prefill_ns": (_MOST, "is prefill of uncached tokens."),
-    "fetch_room_ns": (
-        _SOME,
-        "waits for the write-back of evicted blocks; write.policy=through would shorten it.",
-    ),
+    "queue_ns": (_MOST, "is queueing"),
+    "prefill_ns": (_MOST, "is prefill of uncached tokens"),
+    "fetch_room_ns": (_SOME, "waits for the write-back of evicted blocks"),
 }
 
 
@@ -92,6 +90,34 @@ def tail_of(part: str, case: Case) -> str | None:
     return None if share < least else f"At p99, {percent(share)} of TTFT {said}"
 
 
+def write_back(case: Case) -> str | None:
+    """Evicted blocks are written to the tier below first."""
+    said = tail_of("fetch_room_ns", case)
+    if said is None:
+        return None
+    return f"{said}{'; write.policy=through would shorten it' if early_copies_help(case) else ''}."
+
+
+def prefilling(case: Case) -> str | None:
+    """Computing takes most of the tail."""
+    said = tail_of("prefill_ns", case)
+    return said and f"{said}."
+
+
+def queueing(case: Case) -> str | None:
+    """Waiting for admission takes most of the tail."""
+    said, remedy = tail_of("queue_ns", case), "another router" if idle_machines(case) else "more machines"
+    return None if said is None else f"{said}: {remedy} would shorten it."
+
+
+def early_copies_help(case: Case) -> bool:
+    """Return True if blocks are first written when they are evicted, and the tier below is larger."""
+    sizes = [tier.capacity_blocks for tier in case.scenario.settings.machines[0].tiers[:2]]
+    if len(sizes) < 2 or "through" in case.scenario.settings.movement.write.values():
+        return False
+    return sizes[0] is not None and (sizes[1] is None or sizes[1] > sizes[0])
+
+
 def fetching(case: Case) -> str | None:
     """Loading KV takes a large part of the tail."""
     tiers = {tier: _tail(case, f"fetch_{tier}_ns") for tier in KV_SOURCES[COMPUTE + 1 :]}
@@ -148,9 +174,10 @@ def rejections(case: Case) -> str | None:
     beyond = rows["input_tokens"][rejected] >= contexts[rows["machine"][rejected]]
     found = []
     if count := int(beyond.sum()):
+        has_history = (rows["turn"][turned_away][beyond] > 0).any()
         found.append(
-            f"{_rejected(count)}: the prompt has replica.max_model_len tokens or more. "
-            "replica.on_overflow=slide drops the oldest history instead."
+            f"{_rejected(count)}: the prompt has replica.max_model_len tokens or more."
+            f"{' replica.on_overflow=slide drops the oldest history instead.' if has_history else ''}"
         )
     if count := int((~beyond).sum()):
         found.append(f"{_rejected(count)}: more blocks needed than a {TIERS[COMPUTE]} has.")

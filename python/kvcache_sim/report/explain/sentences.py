@@ -7,7 +7,7 @@ from functools import partial
 
 from kvcache_sim.base.tiers import COMPUTE, KV_SOURCES, REMOTE, TIERS
 from kvcache_sim.report.explain import faults, hit_rate, latency, tiers
-from kvcache_sim.report.explain.break_even import break_even
+from kvcache_sim.report.explain.break_even import break_even, net
 from kvcache_sim.report.explain.case import Case
 
 Sentence = Callable[[Case], str | None]
@@ -19,7 +19,6 @@ SENTENCES: dict[str, dict[str, Sentence]] = {
         "upper-bound": hit_rate.upper_bound,
         "no-trace": hit_rate.no_trace,
         "at-upper-bound": hit_rate.at_upper_bound,
-        "avoidable": hit_rate.avoidable,
         "nothing-repeats": hit_rate.nothing_repeats,
         "never-seen": hit_rate.never_seen,
         "diverged": partial(hit_rate.missed, "diverged"),
@@ -39,10 +38,10 @@ SENTENCES: dict[str, dict[str, Sentence]] = {
         "growing-queue": latency.growing_queue,
         "near-saturation": latency.near_saturation,
         "parts": latency.parts,
-        "queueing": partial(latency.tail_of, "queue_ns"),
-        "prefilling": partial(latency.tail_of, "prefill_ns"),
+        "queueing": latency.queueing,
+        "prefilling": latency.prefilling,
         "fetching": latency.fetching,
-        "waiting-for-room": partial(latency.tail_of, "fetch_room_ns"),
+        "waiting-for-room": latency.write_back,
         "batch-stalls": latency.batch_stalls,
         "handovers": latency.handovers,
         "preemptions": latency.preemptions,
@@ -56,6 +55,8 @@ SENTENCES: dict[str, dict[str, Sentence]] = {
             for said, say in (("used", tiers.used), ("unused", tiers.unused))
         },
         f"{KV_SOURCES[REMOTE]}-used": partial(tiers.used, KV_SOURCES[REMOTE]),
+        "net-of-loads": net,
+        "none-returns": tiers.none_returns,
         "channel-too-slow": tiers.too_slow,
         "dropped": tiers.dropped,
         "drive-writes": tiers.drive_writes,

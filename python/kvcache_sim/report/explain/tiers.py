@@ -2,26 +2,35 @@
 
 from __future__ import annotations
 
-from kvcache_sim.base.tiers import COMPUTE, TIERS, WEARING
-from kvcache_sim.base.units import format_time_ms, significant
+from kvcache_sim.base.tiers import COMPUTE, KV_SOURCES, TIERS, WEARING
+from kvcache_sim.base.units import format_bytes, format_time_ms, significant
 from kvcache_sim.report.explain.case import Case, percent
 
 
 def too_slow(case: Case) -> str | None:
     """The channel whose loads take longer than the compute of their steps."""
+    worst = slowest_channel(case)
+    if worst is None:
+        return None
+    use = case.run.summary["channels"][worst]
+    needed, has = (
+        significant(rate / 1e9) for rate in (use["needed_bytes_per_s"]["p99"], use["bandwidth_bytes_per_s"])
+    )
+    return (
+        f"{worst}: to hide loading behind compute in 99 % of steps, this link would need about "
+        f"{needed} GB/s; it has {has}."
+    )
+
+
+def slowest_channel(case: Case) -> str | None:
+    """Return the channel that lacks the most bandwidth to hide its loads; None: none does."""
     shortfalls = {
         name: needed / use["bandwidth_bytes_per_s"]
         for name, use in case.run.summary.get("channels", {}).items()
         if (needed := use["needed_bytes_per_s"]["p99"]) is not None
     }
     worst = max(shortfalls, key=lambda name: shortfalls[name], default=None)
-    if worst is None or shortfalls[worst] <= 1:
-        return None
-    has = case.run.summary["channels"][worst]["bandwidth_bytes_per_s"]
-    return (
-        f"{worst}: to hide loading behind compute in 99 % of steps, this link would need "
-        f"{significant(has * shortfalls[worst] / 1e9)} GB/s; it has {significant(has / 1e9)}."
-    )
+    return worst if worst is not None and shortfalls[worst] > 1 else None
 
 
 def drive_writes(case: Case) -> str | None:
@@ -52,9 +61,17 @@ def unused(tier: str, case: Case) -> str | None:
     sentence = f"{reason} ({_blocks(evicted)} evicted from {above})."
     if cost_ms := _write_back_ms(tier, case):
         sentence += f" Waiting for writes to it costs {format_time_ms(cost_ms)} of the mean TTFT."
-    if case.reuse is not None and not case.reuse.missed["evicted"].sum():
-        sentence += " None of these blocks was requested again: no tier of any size would have served them."
     return sentence
+
+
+def none_returns(case: Case) -> str | None:
+    """No block that the GPU evicted was requested again."""
+    missed = {} if case.reuse is None else case.reuse.missed
+    lost = sum(int(missed[cause].sum()) for cause in ("evicted", "not_loaded", "not_admitted") if missed)
+    lower = sum(case.hit_tokens(tier) for tier in KV_SOURCES[COMPUTE + 1 :])
+    if not missed or lost or lower or not case.evictions(TIERS[COMPUTE]):
+        return None
+    return "No evicted block was requested again: no tier of any size would have served one."
 
 
 def dropped(case: Case) -> str | None:
@@ -70,8 +87,13 @@ def dropped(case: Case) -> str | None:
             f"{gpu} found no free blocks. None is dropped from {needed:,} blocks of {below} on: {gpu} has "
             f"{needed - 1:,}."
         )
-    remedy = "A larger tier below" if waits else "A larger tier below or cache.overflow=wait"
-    return f"{_dropped(blocks)}: not written down, or behind a block that left. {remedy} keeps them."
+    if "selective" in case.scenario.settings.movement.write.values():
+        remedy = "write.policy=back keeps more of them"
+    else:
+        remedy = "A larger tier below" + (
+            " keeps them" if waits else " or cache.overflow=wait keeps more of them"
+        )
+    return f"{_dropped(blocks)}: not written down, or behind a block that left. {remedy}."
 
 
 def blocks_without_drops(case: Case) -> int | None:
@@ -100,24 +122,24 @@ def used(tier: str, case: Case) -> str | None:
     """Return the share of prompt tokens that a tier, or the other machines, served."""
     tokens = case.hit_tokens(tier)
     if not tokens:
-        return None
+        return _prefetched(tier, case)
     readers = int((case.run.finished[f"cached_{tier}_tokens"] > 0).sum())
-    loads_ms, writes_ms = case.mean_ms(f"fetch_{tier}_ns"), _write_back_ms(tier, case)
-    waited = loads_ms * len(case.run.finished["request"]) / readers
-    costs = f"loads cost {format_time_ms(loads_ms)}"
-    if writes_ms:
-        costs += f" and waits for writes {format_time_ms(writes_ms)}"
+    waited = case.mean_ms(f"fetch_{tier}_ns") * len(case.run.finished["request"]) / readers
     return (
         f"{tier} served {percent(tokens / case.prompt_tokens)} of prompt tokens to {readers:,} "
-        f"request{'s' * (readers != 1)}, with a mean wait of {format_time_ms(waited)}. Of the mean TTFT it "
-        f"saves about {format_time_ms(_saved_ms(tokens, case))} of prefill; {costs}."
+        f"request{'s' * (readers != 1)}, with a mean wait of {format_time_ms(waited)}."
+        f"{' ' + more if (more := _prefetched(tier, case)) else ''}"
     )
 
 
-def _saved_ms(tokens: int, case: Case) -> float:
-    """Return the prefill that served tokens save a request, at the run's mean time of a computed token."""
-    computed = int(case.run.finished["num_tokens_actually_prefilled"].sum())
-    return case.mean_ms("prefill_ns") * tokens / max(computed, 1)
+def _prefetched(tier: str, case: Case) -> str | None:
+    """Return what prefetches and loads read from the lowest tier, where prefetches move its hits up."""
+    read_bytes = case.run.summary.get("tiers", {}).get(tier, {}).get("read_bytes", 0)
+    if case.scenario.settings.movement.prefetch == "none" or tier != case.tiers[-1] or not read_bytes:
+        return None
+    return (
+        f"Prefetches and loads read {format_bytes(read_bytes)} from {tier}; prefetched blocks hit above it."
+    )
 
 
 def _write_back_ms(tier: str, case: Case) -> float:

@@ -24,6 +24,8 @@ pub struct TimedRun<'a> {
     pub finished: &'a [bool],
     /// Machine that computed the prompt.
     pub machine: &'a [i64],
+    /// Machine that the prompt was handed to and that computed the answer; negative: the same one.
+    pub decode_machine: &'a [i64],
     /// Tokens of the prompt.
     pub input_tokens: &'a [i64],
     /// Tokens of the answer.
@@ -77,6 +79,7 @@ impl TimedRun<'_> {
         let n = self.finished.len();
         let columns = [
             self.machine.len(),
+            self.decode_machine.len(),
             self.input_tokens.len(),
             self.output_tokens.len(),
             self.cached_tokens.len(),
@@ -103,7 +106,9 @@ impl TimedRun<'_> {
                 && (0..=prompt).contains(&cached)
                 && (0..=prompt).contains(&self.junction_tokens[r])
                 && usize::from(self.junction_cause[r]) < JUNCTION_CAUSES.len();
-            if self.finished[r] && !(tokens && (0..1 << 20).contains(&self.machine[r])) {
+            let on_machines =
+                (0..1 << 20).contains(&self.machine[r]) && self.decode_machine[r] < 1 << 20;
+            if self.finished[r] && !(tokens && on_machines) {
                 return Err(TimedRunError::Request(r));
             }
         }
@@ -139,6 +144,13 @@ impl TimedRun<'_> {
             let whole = whole.max((prompt / self.id_tokens) as usize);
             let shown = &path[..whole.min(path.len())];
             history.show(machine, shown, self.first_token_ns[r], last_ns);
+            let handed_to = self.decode_machine[r];
+            let answers = if handed_to < 0 {
+                machine
+            } else {
+                history.show(handed_to as usize, shown, self.first_token_ns[r], last_ns);
+                handed_to as usize
+            };
             let next = self.continuation[r];
             if next >= 0 && whole as i64 * self.id_tokens <= prompt {
                 // An answer has the next turn's ids only where no block is named by an id of its own.
@@ -155,7 +167,7 @@ impl TimedRun<'_> {
                 if let Some(before) = before {
                     answer.clear();
                     history.paths.follow(ids, before, &mut answer);
-                    history.show(machine, &answer, last_ns, last_ns);
+                    history.show(answers, &answer, last_ns, last_ns);
                 }
             }
         }
@@ -231,6 +243,7 @@ mod tests {
             continuation: &vec![-1; n],
             finished: &vec![true; n],
             machine: &column(|row| row.2),
+            decode_machine: &vec![-1; n],
             input_tokens: &vec![129; n],
             output_tokens: &vec![1; n],
             cached_tokens: cached,
@@ -296,6 +309,7 @@ mod tests {
             continuation: &[-1],
             finished: &[true],
             machine: &[0],
+            decode_machine: &[-1],
             input_tokens: &[1],
             output_tokens: &[1],
             cached_tokens: &[0],
