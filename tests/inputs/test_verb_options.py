@@ -25,6 +25,7 @@ READERS = {"simulate", "curve", "cachesim", "capacity", "sweep"} | {
         "sample",
         "repeat",
         "anonymise",
+        "edit",
     ]
 }
 #: Long option → its short form, the same wherever the option is.

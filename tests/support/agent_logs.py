@@ -11,9 +11,9 @@ from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 
 BYTES_A_TOKEN = 4
-WRAP = 40
-INSTRUCTION = 300
-SUMMARY = 1500
+WRAP = 50
+INSTRUCTION = 500
+SUMMARY = 2000
 
 
 @dataclass(frozen=True)
@@ -179,21 +179,21 @@ class Session:
         """Play a step of the plan."""
         self.now_s += step.gap_s
         event = step.event if step.event in self.options.events else ""
-        if event == "compaction" or self.too_long(step):
-            self.compact()
-            event = "compaction"
+        is_due = event == "compaction" or self.too_long(step)
         self.change(event)
-        if step.user:
-            content = self.add("user", step.user)
-            self.line("user", self.now_s, message={"role": "user", "content": content})
-        results = step.results if event != "compaction" else ()
-        for number, size in enumerate(results):
+        for number, size in enumerate(step.results):
             part = {
                 "type": "tool_result",
                 "tool_use_id": f"t{self.turn}.{number}",
                 "content": self.add("result", size),
             }
             self.line("user", self.now_s, message={"role": "user", "content": [part]})
+        if is_due:  # results that wait go into the summary
+            self.compact()
+            event = "compaction"
+        if step.user:
+            content = self.add("user", step.user)
+            self.line("user", self.now_s, message={"role": "user", "content": content})
         self.call(step, event)
 
     def too_long(self, step):

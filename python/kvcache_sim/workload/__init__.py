@@ -3,6 +3,7 @@
 - ``block_names``         keys of blocks, the trace's ids that cover them, and their tokens
 - ``upper_bound``         hit tokens of a trace in an unbounded cache
 - ``coarser_blocks``      blocks and chunks of several ids
+- ``context_edits``       edits that agents make to their context
 - ``context_window``      the context window of an engine applied to a trace
 - ``generate``            workloads generated from a seed (seed 000, section 4)
 - ``imports``             production logs to traces: ``kvsim trace import``

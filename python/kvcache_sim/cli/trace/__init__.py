@@ -33,6 +33,7 @@ SUBCOMMANDS: Rows[Callable[..., Any]] = Rows(
         "sample": "transform:sample",
         "repeat": "transform:repeat",
         "anonymise": "transform:anonymise",
+        "edit": "edit:command",
     },
 )
 

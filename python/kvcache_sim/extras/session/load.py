@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from glob import glob
@@ -43,12 +44,16 @@ def load_calls(paths: Sequence[str], skips: bool = False) -> Loaded:
     """
     said: list[str] = []
     turns: list[Turn] = []
+    left_out = Counter[str]()
     for path, kind in _files(paths, said):
         notes = Notes()
         with located_errors(path):
             rows = kind.read(opened(path, "log"), Reading(Naming(16, b"-"), notes, skips))
             turns += [row for _, row in in_sessions(rows, path) if isinstance(row, Turn)]
-        said += notes.lines(path)
+        for reason, (count, _) in notes.left_out.items():
+            left_out[reason] += count
+        said += [f"{path}: {remark}" for remark in notes.remarks]
+    said += [f"{count:,} left out: {reason}" for reason, count in left_out.items()]
     if not turns:
         expected = "at least one call with its provider's counts"
         raise TraceError("no calls", where=" ".join(paths), expected=expected, hint="; ".join(said[:2]))

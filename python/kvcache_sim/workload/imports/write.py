@@ -6,7 +6,7 @@ Detection tries the kinds in the order of ``KINDS``.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -118,9 +118,18 @@ class ImportedLog:
 
     def lines(self) -> Iterator[str]:
         """Yield one row per request."""
-        start = self._rows[0].arrival_ns if self._rows else 0
-        for row in self._rows:
-            yield f'{{"timestamp": {ms(row.arrival_ns - start)}{row.rest}\n'
+        yield from _lines(self._rows)
+
+
+def trace_lines(requests: Iterable[Imported]) -> Iterator[str]:
+    """Yield the rows of a trace of requests, in order of arrival, with times from 0."""
+    rows = [_Row(each.arrival_ns, number, _text(each)) for number, each in enumerate(requests)]
+    yield from _lines(sorted(rows))
+
+
+def _lines(rows: Sequence[_Row]) -> Iterator[str]:
+    for row in rows:
+        yield f'{{"timestamp": {ms(row.arrival_ns - rows[0].arrival_ns)}{row.rest}\n'
 
 
 def import_logs(paths: Sequence[str], name: str, reading: Reading) -> ImportedLog | None:
