@@ -174,7 +174,7 @@ def rejections(case: Case) -> str | None:
     beyond = rows["input_tokens"][rejected] >= contexts[rows["machine"][rejected]]
     found = []
     if count := int(beyond.sum()):
-        has_history = (rows["turn"][turned_away][beyond] > 0).any()
+        has_history = (rows["turn"][rejected][beyond] > 0).any()
         found.append(
             f"{_rejected(count)}: the prompt has replica.max_model_len tokens or more."
             f"{' replica.on_overflow=slide drops the oldest history instead.' if has_history else ''}"
