@@ -154,9 +154,7 @@ class Session:
 
     def snapshot(self):
         if self.options.snapshots:
-            tools = [
-                {"name": f"tool{k}", "description": block.name} for k, block in enumerate(self.tool_blocks())
-            ]
+            tools = [{"name": block.name[-1], "description": block.name} for block in self.tool_blocks()]
             said = {"type": "prompt_snapshot", "systemPrompt": [self.system_block().name], "tools": tools}
             self.line("attachment", self.now_s, attachment=said)
 

@@ -5,4 +5,6 @@
 - ``load``     logs of agents as calls
 - ``predict``  what a provider's cache does with each call
 - ``prompts``  prompts as paths of blocks in a cache, and their tokens
+- ``sized``    whole prompts of calls with the tokens of each block; calls of edited prompts
+- ``what_if``  the bill of the same sessions with one thing changed
 """

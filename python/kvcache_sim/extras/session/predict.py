@@ -257,7 +257,8 @@ class Replay:
             known.turns[scope_of(call)] += -1 if is_read_on else 1
         if not is_read_on and counts.read and evidence.why != "ttl" and prompt.heads:
             known.heads[prompts.name(prompt.head)] = counts.read
-        if not evidence.change and asked.total > asked.before.total:
+        is_rider = whose.chain != asked.before.call.conversation.chain
+        if not (evidence.change or is_rider) and asked.total > asked.before.total:
             size = sum(each.size_bytes for each in (*asked.before.call.answer, *call.added))
             known.grown_bytes[call.model] += size
             known.grown_tokens[call.model] += asked.total - asked.before.total if size else 0
