@@ -8,6 +8,7 @@ from __future__ import annotations
 import resource
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -44,6 +45,24 @@ def test_the_command(benchmark, size):
         "CPU s": round(min(used), 3),
         "CPU s beyond start-up": round(min(used) - start_up, 3),
     }
+
+
+@pytest.mark.parametrize("share", ["0", "0.01"])
+def test_a_sample(benchmark, share):
+    """Eight conversation traces in blocks of 16: a sample takes about half of what the exact curve takes."""
+    folder = Path(tempfile.gettempdir()) / "kvsim-bench-curve"
+    folder.mkdir(exist_ok=True)
+    small, long = folder / "b16.parquet", folder / "eight.parquet"
+    if not long.exists():
+        kvsim = (sys.executable, "-m", "kvcache_sim", "trace")
+        path = str(shared("traces/conversation_trace.jsonl"))
+        cpu_seconds(*kvsim, "rechunk", path, "--to", "16", "-o", str(small), "--force")
+        cpu_seconds(*kvsim, "repeat", str(small), "--trace-block-size", "16", "-n", "8", "-o", str(long))
+    command = (sys.executable, "-m", "kvcache_sim", "curve", str(long), "--trace-block-size", "16")
+    sample = ("--sample", share) if share != "0" else ()
+    used = []
+    benchmark.pedantic(lambda: used.append(cpu_seconds(*command, *sample)), rounds=3)
+    benchmark.extra_info |= {"CPU s": round(min(used), 3)}
 
 
 @pytest.mark.parametrize("capacities", [1, 100_000])

@@ -573,9 +573,15 @@ class CurveSample:
             ids: Dense ids of all rows.
             names: Ids as the file has them, by their dense number; empty if the same.
         """
+    @staticmethod
+    def values_of(names: list[str]) -> NDArray[np.uint64]:
+        """Return the values by which texts, and integers beyond 64 bits or below 0, are sampled."""
     @property
-    def totals(self) -> tuple[int, int, int, int, int]:
-        """Requests, prompt tokens, references to blocks, of these those that may hit, and sampled ids."""
+    def totals(self) -> tuple[int, int, int, int]:
+        """Requests, prompt tokens, references to blocks, and of these those that may hit."""
+    @property
+    def ids(self) -> tuple[int, int]:
+        """Sampled ids, and of these the ids that are counted exactly."""
     def at(self, capacities: NDArray[np.int64]) -> list[list[int]]:
         """Return hits at ascending capacities: of the whole sample, then of its disjoint parts."""
 

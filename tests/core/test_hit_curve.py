@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import replace
 from itertools import islice
 
+import kvcache_sim as kv
 import numpy as np
 import pytest
 from hypothesis import given
@@ -14,7 +15,7 @@ from kvcache_sim.base.errors import UsageError
 from kvcache_sim.cli.main import run
 from kvcache_sim.policies.resolve import parse_variant
 from kvcache_sim.replay.curve.hits import hit_curve
-from kvcache_sim.replay.curve.sample import sampled_curve
+from kvcache_sim.replay.curve.sample import sample_of_prompts
 from kvcache_sim.replay.curve.sessions import session_hits
 from kvcache_sim.replay.curve.steps import reference_points
 from kvcache_sim.replay.prompt_blocks import blocks_of_prompts
@@ -24,7 +25,7 @@ from kvcache_sim.workload.readers.read import read_trace
 from order_replay import path_of, replay
 from support.examples import examples
 from support.shared_files import shared
-from support.small_traces import trace_of, tree_traces
+from support.small_traces import NAMES, trace_of, tree_traces
 
 requests = st.builds(
     ReplayRequest,
@@ -159,7 +160,7 @@ def test_the_interval_of_a_sample_holds_at_all_sizes_at_once(made, rate):
     sizes = np.unique(np.geomspace(1, 2 * curve.last, 40).astype(np.int64))
     exact, held = curve.at(sizes), 0
     for seed in range(20):
-        found = sampled_curve(prompts, sizes, rate, seed)
+        found = sample_of_prompts(prompts, rate, seed).at(sizes)
         held += bool((np.abs(found.hit_blocks - exact) <= found.error_blocks).all())
     assert held >= 19
 
@@ -176,10 +177,26 @@ def test_a_sample_of_rows_is_that_of_the_trace(tmp_path, capsys):
     assert curve_document(ask) == document
     few = replace(request, trace=read_trace(shared("traces/sharegpt_llama31_8b_300_b16.jsonl")))
     sizes = np.array([1, 500, 5_000])
-    found = sampled_curve(blocks_of_prompts(few), sizes, 0.5, 0)
+    found = sample_of_prompts(blocks_of_prompts(few), 0.5, 0).at(sizes)
     exact = hit_curve(blocks_of_prompts(few), "tail").hit_blocks.at(sizes)
     assert found.hit_blocks.tolist() == exact.tolist()
     assert not found.error_blocks.any()
+
+
+@pytest.mark.parametrize("name", [*NAMES.values(), lambda k: -k - 1])
+def test_the_command_and_python_sample_the_same_ids_whatever_their_names(tmp_path, capsys, name):
+    """Half of 50,000 ids are sampled by their names; the sizes end with the number of blocks that they stand for."""
+    ids = iter(range(50_000))
+    rows = [{"timestamp": 0, "input_length": 600, "output_length": 1} for _ in range(4_000)]
+    for at, row in enumerate(rows):
+        before = rows[at - 1]["hash_ids"] if at % 2 else []
+        row["hash_ids"] = before[:5] + [name(k) for k in islice(ids, 15 - len(before[:5]))]
+    (tmp_path / "ids.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    path = str(tmp_path / "ids.jsonl")
+    asked = ["--sample", "0.5", "--seed", "3", "--format", "json", "--trace-block-size", "40"]
+    assert run(["curve", path, *asked]) == 0
+    document = kv.curve(kv.read_trace(path, block_size=40), sample=0.5, seed=3).document
+    assert document == json.loads(capsys.readouterr().out) | {"trace_sha256": document["trace_sha256"]}
 
 
 # --- the command -----------------------------------------------------------------------------------------

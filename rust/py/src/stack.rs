@@ -238,15 +238,28 @@ impl CurveSample {
             self.curve.row(blocks, &taken, &sampler.taken, exact);
             sampler.clear();
         }
+        self.curve.exact_ids = u64::from(sampler.exact_ids());
         Ok(())
     }
 
-    /// Requests, prompt tokens, references to blocks, those that may hit, and sampled ids.
+    /// The values by which ids that are texts, or integers beyond 64 bits or below 0, are sampled.
+    #[staticmethod]
+    fn values_of<'py>(py: Python<'py>, names: Vec<String>) -> Bound<'py, PyArray1<u64>> {
+        let values = names.iter().map(|name| Sampler::value_of(name));
+        PyArray1::from_iter(py, values)
+    }
+
+    /// Requests, prompt tokens, references to blocks, and those that may hit.
     #[getter]
-    fn totals(&self) -> (u64, u64, u64, u64, u64) {
+    fn totals(&self) -> (u64, u64, u64, u64) {
         let c = &self.curve;
-        let ids = c.ids;
-        (c.requests, c.input_tokens, c.references, c.countable, ids)
+        (c.requests, c.input_tokens, c.references, c.countable)
+    }
+
+    /// Sampled ids, and of these the ids that are counted exactly.
+    #[getter]
+    fn ids(&self) -> (u64, u64) {
+        (self.curve.ids, self.curve.exact_ids)
     }
 
     /// Hits at ascending capacities: of the whole sample, then of its disjoint parts.

@@ -52,53 +52,66 @@ def check_rate(rate: float) -> None:
         )
 
 
-def sampled_curve(prompts: PromptBlocks, capacities: Int64s, rate: float, seed: int) -> SampledCurve:
-    """Estimate the curve from the ids whose hash falls below ``rate``; touch order is tail first.
+def _values(names: NDArray[np.int64] | NDArray[np.uint64] | list[str] | list[int]) -> NDArray[np.uint64]:
+    """Return the values by which a reader of rows samples ids of these names."""
+    if isinstance(names, np.ndarray) and (not len(names) or names.min() >= 0):
+        return names.astype(np.uint64)
+    values = CurveSample.values_of([str(name) for name in names])
+    for at, name in enumerate(names):
+        if not isinstance(name, str) and 0 <= name < 1 << 64:
+            values[at] = name
+    return values
+
+
+class Sample:
+    """A sample of the ids whose hash falls below ``rate``; ``at`` estimates the curve, tail first.
 
     An id is taken with all its blocks in all requests and stands for the blocks up to the id taken before it
     in its prompt. Of the first ids of prompts, which many share, 16,384 are counted exactly.
     """
+
+    def __init__(self, sample: CurveSample, rate: float, per_id: int) -> None:
+        self._sample, self._rate, self._per_id = sample, rate, per_id
+        self._ids, exact = sample.ids
+        #: About as many blocks as the trace has.
+        self.distinct_blocks = per_id * (exact + round((self._ids - exact) / rate))
+
+    def at(self, capacities: Int64s) -> SampledCurve:
+        """Return the estimate at some capacities."""
+        rate = self._rate
+        shifts = (_NEAR * GROUPS * self._per_id / rate).astype(np.int64)
+        sizes = np.maximum(capacities + shifts[:, None], 0)
+        every, index = np.unique(sizes, return_inverse=True)
+        found = np.clip(np.array(self._sample.at(every), np.float64), 0.0, float(self._sample.totals[3]))
+        near = found[:, index.reshape(sizes.shape)]
+        spread = near[1:].std(axis=0, ddof=1).max(axis=0)
+        octaves = int(capacities.max(initial=2) - 1).bit_length()
+        error = student_t7((1 - CONFIDENCE) / max(1, octaves)) * spread / np.sqrt(GROUPS)
+        return SampledCurve(capacities, rate, self._ids, near[0, len(_NEAR) // 2], error)
+
+
+def sample_of_prompts(prompts: PromptBlocks, rate: float, seed: int) -> Sample:
+    """Return the sample of a trace in memory, which is that of its rows."""
     check_rate(rate)
     sample = CurveSample(prompts.block_size_tokens, prompts.blocks_per_id, False, None, (rate, seed))
     trace = prompts.trace
     blocks = (prompts.blocks, prompts.private_blocks, prompts.limits)
-    named = trace.id_names
-    names = np.empty(0, np.uint64) if isinstance(named, list) else named.astype(np.uint64)
-    sample.feed_trace(blocks, trace.id_offsets, trace.block_ids, names)
-    return _estimate(sample, capacities, rate, prompts.blocks_per_id)
+    sample.feed_trace(blocks, trace.id_offsets, trace.block_ids, _values(trace.id_names))
+    return Sample(sample, rate, prompts.blocks_per_id)
 
 
-class SampledRows:
-    """The sample of a trace that is read row by row; ``at`` estimates its curve."""
-
-    def __init__(self, rows: RowStream, request: ReplayRequest, rate: float, seed: int) -> None:
-        size = request.block_size_tokens
-        keep = request.last_partial == "keep"
-        per_id = cut_ids(rows.block_size, size)
-        self._sample = CurveSample(size, per_id, keep, output_less(request), (rate, seed))
-        self._rate, self._per_id = rate, per_id
-        rows.feed(self._sample)
-        requests, tokens, references, _, ids = self._sample.totals
-        self.totals = CurveTotals(rows.source, rows.sha256, requests, references, tokens)
-        #: About as many blocks as the trace has.
-        self.distinct_blocks = round(ids * per_id / rate)
-
-    def at(self, capacities: Int64s) -> SampledCurve:
-        """Return the estimate at some capacities."""
-        return _estimate(self._sample, capacities, self._rate, self._per_id)
-
-
-def _estimate(sample: CurveSample, capacities: Int64s, rate: float, per_id: int) -> SampledCurve:
-    shifts = (_NEAR * GROUPS * per_id / rate).astype(np.int64)
-    sizes = np.maximum(capacities + shifts[:, None], 0)
-    every, index = np.unique(sizes, return_inverse=True)
-    countable, ids = sample.totals[3:]
-    found = np.clip(np.array(sample.at(every), np.float64), 0.0, float(countable))
-    near = found[:, index.reshape(sizes.shape)]
-    spread = near[1:].std(axis=0, ddof=1).max(axis=0)
-    octaves = int(capacities.max(initial=2) - 1).bit_length()
-    error = student_t7((1 - CONFIDENCE) / max(1, octaves)) * spread / np.sqrt(GROUPS)
-    return SampledCurve(capacities, rate, ids, near[0, len(_NEAR) // 2], error)
+def sample_of_rows(
+    rows: RowStream, request: ReplayRequest, rate: float, seed: int
+) -> tuple[Sample, CurveTotals]:
+    """Return the sample of a trace that is read row by row, and the trace's totals."""
+    size = request.block_size_tokens
+    per_id = cut_ids(rows.block_size, size)
+    keep = request.last_partial == "keep"
+    sample = CurveSample(size, per_id, keep, output_less(request), (rate, seed))
+    rows.feed(sample)
+    requests, tokens, references, _ = sample.totals
+    totals = CurveTotals(rows.source, rows.sha256, requests, references, tokens)
+    return Sample(sample, rate, per_id), totals
 
 
 def student_t7(both_tails: float) -> float:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,7 @@ from kvcache_sim.replay.curve.hits import (
     totals_of,
 )
 from kvcache_sim.replay.curve.others import policy_points
-from kvcache_sim.replay.curve.sample import SampledRows, check_rate, sampled_curve
+from kvcache_sim.replay.curve.sample import check_rate, sample_of_prompts, sample_of_rows
 from kvcache_sim.replay.curve.sessions import session_hits
 from kvcache_sim.replay.curve.steps import lower_tier, reference_points
 from kvcache_sim.replay.prompt_blocks import blocks_of_prompts
@@ -273,15 +272,12 @@ def _sampled(ask: CurveAsk) -> Document:
         if given:
             raise UsageError("not known from a sample", where=flag, hint="leave out --sample")
     if ask.rows is not None:
-        sample = SampledRows(ask.rows, ask.request, ask.sample_rate, ask.seed)
-        totals, distinct, estimate = sample.totals, sample.distinct_blocks, sample.at
+        sample, totals = sample_of_rows(ask.rows, ask.request, ask.sample_rate, ask.seed)
     else:
         prompts = blocks_of_prompts(ask.request)
-        totals = totals_of(prompts)
-        distinct = prompts.trace.distinct_ids * prompts.blocks_per_id
-        estimate = partial(sampled_curve, prompts, rate=ask.sample_rate, seed=ask.seed)
-    capacities = list(ask.capacities) or _powers_of_two(distinct)
-    found = estimate(np.array(capacities, np.int64))
+        sample, totals = sample_of_prompts(prompts, ask.sample_rate, ask.seed), totals_of(prompts)
+    capacities = list(ask.capacities) or _powers_of_two(sample.distinct_blocks)
+    found = sample.at(np.array(capacities, np.int64))
     references = max(1, totals.references)
     return _head(ask, totals) | {
         "sample": {"rate": found.rate, "ids": found.sampled_ids, "seed": ask.seed, "confidence": 0.95},

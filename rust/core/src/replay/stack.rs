@@ -118,7 +118,7 @@ impl RecencyStack {
     pub fn row(&mut self, ids: &[u32], blocks: RowBlocks, input: u64) {
         let ids = &ids[..blocks.named as usize];
         let mut at = 0;
-        while let Some((touch, met)) = self.met(&ids[at..]) {
+        while let Some((touch, met)) = self.met(ids[at..].iter().copied()) {
             let above = self.newer.after(touch);
             self.hit(at as u64, met as u64, above + 1, blocks.limit, input);
             self.newer.remove(touch, met as u64);
@@ -128,20 +128,23 @@ impl RecencyStack {
         self.reused += at as u64;
         self.newer
             .add(self.clock, (ids.len() - at) as u64 + blocks.private);
-        self.touch(ids);
+        self.touch(ids.iter().copied());
         self.references += blocks.named + blocks.private;
     }
 
     /// References the sampled blocks of a row. The first `countable` may hit; `unit` blocks are one capacity of the
     /// steps; `private` blocks are of this row alone.
     pub fn sampled_row(&mut self, ids: &[SampledBlock], countable: usize, unit: u64, private: u64) {
-        let numbers: Vec<u32> = ids.iter().map(|block| block.id).collect();
+        if ids.is_empty() && private == 0 {
+            return;
+        }
+        let number = |block: &SampledBlock| block.id;
         let mut at = 0;
-        while let Some((touch, met)) = self.met(&numbers[at..]) {
+        while let Some((touch, met)) = self.met(ids[at..].iter().map(number)) {
             let weight = |from: usize, to: usize| -> u64 {
-                let weights = numbers[from..to]
+                let weights = ids[from..to]
                     .iter()
-                    .map(|&id| self.weights[id as usize]);
+                    .map(|block| self.weights[block.id as usize]);
                 weights.map(u64::from).sum()
             };
             let all = weight(at, at + met);
@@ -168,15 +171,15 @@ impl RecencyStack {
         let new = ids[at..at + fresh].iter();
         let new: u64 = new.map(|block| u64::from(block.weight)).sum();
         self.newer.add(self.clock, new + private);
-        self.touch(&numbers[..at + fresh]);
+        self.touch(ids[..at + fresh].iter().map(number));
     }
 
     /// The last touch of the first block, and the number of leading blocks that it reached; None if it is new.
-    fn met(&self, ids: &[u32]) -> Option<(u32, usize)> {
-        let touch_of = |id: &u32| self.touched.get(*id as usize).copied();
-        let touch = ids.first().and_then(touch_of).filter(|&t| t != NONE)?;
-        let same = ids.iter().take_while(|id| touch_of(id) == Some(touch));
-        Some((touch, same.count()))
+    fn met(&self, mut ids: impl Iterator<Item = u32>) -> Option<(u32, usize)> {
+        let touch_of = |id: u32| self.touched.get(id as usize).copied();
+        let touch = ids.next().and_then(touch_of).filter(|&t| t != NONE)?;
+        let same = ids.take_while(|&id| touch_of(id) == Some(touch));
+        Some((touch, 1 + same.count()))
     }
 
     /// Counts `met` blocks from position `at` on, the first of which hits at `capacity`.
@@ -197,8 +200,8 @@ impl RecencyStack {
         }
     }
 
-    fn touch(&mut self, ids: &[u32]) {
-        for &id in ids {
+    fn touch(&mut self, ids: impl Iterator<Item = u32>) {
+        for id in ids {
             let id = id as usize;
             if id >= self.touched.len() {
                 self.touched.resize(id + 1, NONE);

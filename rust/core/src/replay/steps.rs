@@ -27,7 +27,7 @@ struct Corner {
 impl HitSteps {
     /// Adds `weight` at each of `count` capacities from `start` on.
     pub fn add(&mut self, start: u64, count: u64, weight: i64) {
-        if count > 0 {
+        if count > 0 && weight != 0 {
             self.change(start, weight);
             self.change(start + count, -weight);
         }

@@ -98,6 +98,11 @@ impl Sampler {
         self.row.ids
     }
 
+    /// Number of distinct ids that are counted exactly.
+    pub fn exact_ids(&self) -> u32 {
+        self.exact
+    }
+
     /// Takes the next ids of the row; fails with the index of an id that gets no number.
     #[inline]
     pub fn take(
