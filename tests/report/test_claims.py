@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
+from kvcache_sim import compare
 from kvcache_sim.cli.main import run as kvsim
 from kvcache_sim.metrics.load_run import load_run
 from kvcache_sim.metrics.run_directory import open_run_directory
@@ -110,6 +111,30 @@ def test_the_experiment_of_a_claim_finds_it_true(name, tmp_path):
         if found == DRAWN:
             return
     pytest.fail(f"only {found} runs have the sentence")
+
+
+PLAIN = """seed: {seed}
+workload: {{kind: conversational, requests: 200, arrivals: {{process: poisson, rate_per_s: 3}}}}
+cache: {{block_size: 16}}
+tiers: {{gpu: {{capacity: {gpu} blocks}}}}
+replica: {{max_num_seqs: {seqs}}}
+"""
+
+
+@pytest.mark.parametrize(("gpu", "seqs", "best"), [(9000, 16, "b"), (900, 2, "a")])
+def test_what_a_comparison_calls_better_is_better_at_another_seed(gpu, seqs, best, tmp_path, capsys):
+    a, b = tmp_path / "a.yaml", tmp_path / "b.yaml"
+    for seed in range(1, 1 + DRAWN // 2):
+        a.write_text(PLAIN.format(seed=seed, gpu=900, seqs=16))
+        b.write_text(PLAIN.format(seed=seed, gpu=gpu, seqs=seqs))
+        found = compare(a, b)
+        assert found.sentences[0].startswith(f"{best} is better")
+        checked = found.check()
+        assert checked
+        assert [one["true"] for one in checked] == [True] * len(checked)
+    assert kvsim(["compare", str(a), str(b), "--check"]) == 0
+    assert f"{best} is better" in capsys.readouterr().out
+    assert compare(a, a).check() == []
 
 
 def test_explain_check_prints_each_claim_and_what_came_out(tmp_path, capsys):

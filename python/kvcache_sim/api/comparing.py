@@ -17,6 +17,7 @@ from kvcache_sim.api.simulate import simulate
 from kvcache_sim.base.errors import UsageError
 from kvcache_sim.base.rng.root import repeat_seed
 from kvcache_sim.report.compare import comparison, printed, text
+from kvcache_sim.report.compare.checked import check_verdict
 from kvcache_sim.report.compare.verdict import verdict
 from kvcache_sim.report.finished import FinishedRun
 from kvcache_sim.report.run_report import write_report
@@ -70,6 +71,18 @@ class Comparison:
                 for name, numbers in found["numbers"].items()
             ]
         )
+
+    @public
+    def check(self) -> list[dict[str, Any]]:
+        """Run the scenarios again at another seed, and return what became of each certain difference.
+
+        Returns:
+            A mapping a claim, as ``kvsim compare --check`` prints it: ``name`` of the figure, ``sentence``,
+            ``changes``, ``outcome``, and ``true``, None where a trace has the same requests at every seed.
+        """
+        pairs = zip(self._found, self._others, strict=True)
+        checked = [one for found, other in pairs for one in check_verdict(found, self._first[0], other[0])]
+        return [one._asdict() for one in checked]
 
     def plot(self, kind: str) -> Plot:
         """Return one picture of all runs side by side.

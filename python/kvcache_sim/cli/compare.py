@@ -29,6 +29,7 @@ def compare(
         float, Option(metavar="PERCENT", min=0, max=1000, help="smallest difference of interest")
     ] = 2,
     rank_saturated: Annotated[bool, "rank saturated runs by latency too"] = False,
+    check: Annotated[bool, "run both again at another seed: is the same one better?"] = False,
     all_settings: Annotated[bool, Option("--settings", help="all settings that differ, as a table")] = False,
     output_format: Annotated[Literal["table", "json"], Option("--format")] = "table",
 ) -> int:
@@ -38,6 +39,7 @@ def compare(
     Examples:
       kvsim compare runs/1-without-cpu runs/2-with-cpu
       kvsim compare back.yaml through.yaml --repeats 5
+      kvsim compare preset:few-shot fifo.yaml --check
       kvsim compare preset:one-gpu preset:cpu-offload
       kvsim compare runs/1-main runs/2-change --fail-if 'ttft.p99 > +5%' --fail-if 'hit_rate < -1%'
     """
@@ -59,8 +61,14 @@ def compare(
             for threshold in thresholds
             if threshold.holds(other[0].summary, baseline[0].summary)
         ]
+        checked = comparison.check() if check else []
     if output_format == "json":
-        print(json.dumps(comparison.figures, indent=2, ensure_ascii=False, allow_nan=False))
+        document = {"compared": comparison.figures, "checked": checked} if check else comparison.figures
+        print(json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False))
+    elif check:
+        from kvcache_sim.report.explain.claims import Checked, claims_text
+
+        print(claims_text([Checked(**one) for one in checked]))
     else:
         print(comparison.text(all_settings))
     for line in breached:
