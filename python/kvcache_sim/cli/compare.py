@@ -39,8 +39,7 @@ def compare(
     Examples:
       kvsim compare runs/1-without-cpu runs/2-with-cpu
       kvsim compare back.yaml through.yaml --repeats 5
-      kvsim compare preset:few-shot fifo.yaml --check
-      kvsim compare preset:one-gpu preset:cpu-offload
+      kvsim compare preset:one-gpu preset:cpu-offload --check
       kvsim compare runs/1-main runs/2-change --fail-if 'ttft.p99 > +5%' --fail-if 'hit_rate < -1%'
     """
     from kvcache_sim.api.comparing import Comparison
