@@ -1185,9 +1185,10 @@ class StepTable:
             longest, and fs per token of the mean that others hide of it.
         residuals: Residuals of three grids (counts, tokens, ns of each pair): by decode sequences and their
             mean KV, the same with a chunk in the step, and by a chunk's tokens and its past; may be empty.
-        launch: ns to launch a step of more tokens than the second entry; then the ns of a step with a chunk
-            of at most that many tokens, of a decode step, for each decode sequence, of the tail after a
-            launch, and a sequence's part of it.
+        timed: Launch times and stages. Launch: ns to launch a step of more tokens than the second entry; then
+            the ns of a step with a chunk of at most that many tokens, of a decode step, for each decode
+            sequence, of the tail after a launch, and a sequence's part of it. Stages: layers of each pipeline
+            stage, ns of the head and ns between two stages, both by tokens; each may be empty.
     """
 
     def __new__(
@@ -1198,7 +1199,7 @@ class StepTable:
         longest_fs: NDArray[np.int64],
         unsplit: list[int],
         residuals: list[tuple[list[int], list[int], list[int]]],
-        launch: list[int],
+        timed: tuple[list[int], tuple[list[int], list[int], list[int]]],
     ) -> StepTable: ...
 
 # transfers

@@ -19,9 +19,15 @@ from support.schedules import replicas
 from support.small_traces import trace_of
 from support.traces import random_trace
 
+STEPS = st.sampled_from(["none", "returned", "chained", "spaced"])
 
-def over(stages: int, blocks: int = 400, replica: ReplicaSettings | None = None):
-    own = replace(replica or ReplicaSettings(4096, 8, scheduler="vllm"), async_scheduling="none")
+
+def over(stages: int, blocks: int = 400, replica: ReplicaSettings | None = None, steps: str = "none"):
+    own = replica or ReplicaSettings(4096, 8, scheduler="vllm")
+    if steps == "none":
+        own = replace(own, async_scheduling="none")
+    else:
+        own = replace(own, async_scheduling="length", pp_steps=steps)
     settings = cluster((blocks,))
     machines = (replace(m, replica=replace(own, stages=stages)) for m in settings.machines)
     cache = replace(CacheSettings(block_size_tokens=BLOCK), semantics="vllm")
@@ -39,9 +45,10 @@ def decode(length: int) -> int:
 def test_one_request_gets_nothing_from_a_second_stage():
     """Its next token needs the last one: a step goes through both stages, and takes what it took."""
     trace = trace_of([[*range(4)]], 16, [64], [0], [3])
-    runs = [simulate(over(stages), trace) for stages in (1, 2, 3)]
+    kinds = [(1, "none"), (2, "none"), (3, "returned"), (3, "chained"), (2, "spaced"), (3, "spaced")]
+    runs = [simulate(over(stages, steps=steps), trace) for stages, steps in kinds]
     expected = chunk(64) + decode(64) + decode(65)
-    assert [int(run.requests["finish_ns"][0]) for run in runs] == [expected] * 3
+    assert [int(run.requests["finish_ns"][0]) for run in runs] == [expected] * 6
 
 
 def test_two_requests_on_two_stages_are_each_other_s_second_stage():
@@ -83,8 +90,8 @@ def test_no_more_batches_are_in_flight_than_stages():
         ("vllm", "none", 1, 1),
         ("vllm", "length", 1, 2),
         ("vllm", "stop-token", 1, 2),
-        ("vllm", "length", 3, 3),
-        ("kvsim", "none", 3, 3),
+        ("vllm", "length", 3, 4),
+        ("vllm", "none", 3, 3),
     ],
 )
 def test_steps_in_flight_are_those_of_the_scheduler(scheduler, ends, stages, most):
@@ -146,12 +153,15 @@ def test_steps_go_through_stages_as_jobs_through_machines(prompts, stages):
     blocks=st.sampled_from([70, 400]),
     stages=st.sampled_from([1, 2, 4]),
     seed=st.integers(1, 9),
+    steps=STEPS,
 )
-def test_every_request_gets_its_tokens_whatever_the_stages(replica, blocks, stages, seed):
+def test_every_request_gets_its_tokens_whatever_the_stages(replica, blocks, stages, seed, steps):
     """With invariants checked at every boundary: what ends in one stage ends in several, with as many
     tokens."""
     trace = random_trace(seed, requests=30, sessions=7)
-    found = simulate(over(stages, blocks, replica), trace, options=RunOptions(check="full")).requests
+    replica = replace(replica, max_num_queued_reqs=None)  # a full queue refuses by its times
+    settings = over(stages, blocks, replica, steps)
+    found = simulate(settings, trace, options=RunOptions(check="full")).requests
     alone = simulate(over(1, blocks, replica), trace).requests
     for name in ("status", "output_tokens"):
         assert (found[name] == alone[name]).all()

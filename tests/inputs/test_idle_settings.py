@@ -64,7 +64,7 @@ RULED_OUT = {
         "drafts in several cache groups with a tier below",
     ),
     "replica.dp": ("ranks that step together have no lower tiers",),
-    "replica.pp": ("micro-batches are those of vLLM's own", "over several stages is not simulated"),
+    "replica.pp": ("micro-batches are those of vLLM's own",),
     "replica.cp": ("is no multiple of it", "copies of", "windows and states are not shared out"),
     "tiers.cpu.chunk_tokens": ("a chunk is whole blocks",),
     "machines[0].tiers.cpu.chunk_tokens": ("the tiers of all machines have the same chunk_tokens",),

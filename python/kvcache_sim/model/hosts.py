@@ -26,7 +26,8 @@ class HostSpec(Value):
     ``copy_gpu_share_range``). ``launch_per_layer_ns`` is the CPU's time to launch one layer's kernels without
     a CUDA graph (measured range ``launch_per_layer_range_ns``); ``eager_chunks``: so are all steps with a
     chunk, whatever its length. ``step_extra_ns``, plus ``step_extra_per_layer_ns`` a layer, is the time of
-    every step on the GPU that sums of kernels lack.
+    every step on the GPU that sums of kernels lack. ``stage_launch_ns`` is the time of a pipeline stage's
+    worker to launch a micro-batch (range ``stage_launch_range_ns``).
     """
 
     name: str
@@ -46,6 +47,8 @@ class HostSpec(Value):
     eager_chunks: bool | None = None
     step_extra_ns: int | None = None
     step_extra_per_layer_ns: int | None = None
+    stage_launch_ns: int | None = None
+    stage_launch_range_ns: tuple[int, ...] = ()
 
     @property
     def figures(self) -> dict[str, Any]:

@@ -214,6 +214,13 @@ def _shared(
     return {"shared_ranks": degrees.data_parallel, "shared_points": points}
 
 
+def head_ms(
+    model: ModelSpec, gpu: GpuSpec, tensor_parallel: int, tokens: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Return the ms of a step's output head on one GPU at each token count."""
+    return _linear_ms([*linear_layers(model, tensor_parallel)][-1], gpu, tokens)
+
+
 def _linear_ms(linear: Linear, gpu: GpuSpec, tokens: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return the ms per step of identical linear layers at each token count.
 

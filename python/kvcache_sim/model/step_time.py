@@ -65,7 +65,9 @@ class StepTimeTable(Value, StepTime):
     ``launch_sequence_ns`` per decode sequence. A GPU that has waited for a launch ends ``tail_ns``, plus
     ``tail_sequence_ns`` per decode sequence, after it (``tail``): the time of the kernels that are launched
     last. Bases include the work that data-parallel ranks do together (``shared``), as if all ranks had as
-    many tokens. All arithmetic is integer, so both backends agree.
+    many tokens. Over pipeline stages, ``stage_layers`` divide a step's time but for ``stage_head_ns`` of its
+    tokens, which the last stage takes; ``stage_hop_ns`` lies between two stages. Empty: equal parts, no hop.
+    All arithmetic is integer, so both backends agree.
     """
 
     base_ns: NDArray[np.int64]
@@ -96,6 +98,9 @@ class StepTimeTable(Value, StepTime):
     tail_ns: int = 0
     tail_sequence_ns: int = 0
     shared: SharedTime = SharedTime()
+    stage_layers: tuple[int, ...] = ()
+    stage_head_ns: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
+    stage_hop_ns: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
 
     def own_part(self) -> StepTimeTable:
         """Return the table of one rank's own part of a step: without the shared work of all ranks."""

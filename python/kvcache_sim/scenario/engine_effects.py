@@ -91,7 +91,7 @@ def of_engine(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> Ite
 def _without_effect(model: ScenarioModel, replica: ReplicaSection) -> Iterator[tuple[str, str]]:
     if replica.instant:
         yield from ((key, _INSTANT[key]) for key in changed(replica) if key in _INSTANT)
-    if replica.step_overhead_per_sequence and replica.async_scheduling != "none":
+    if replica.step_overhead_per_sequence and replica.async_scheduling != "none" and (replica.pp or 1) == 1:
         yield "step_overhead_per_sequence", "replica.async_scheduling: the host works while a step runs"
     if replica.eager_chunks and not replica.launch_per_layer:
         yield "eager_chunks", "replica.launch_per_layer is 0"
@@ -106,6 +106,7 @@ def _without_effect(model: ScenarioModel, replica: ReplicaSection) -> Iterator[t
         if not replica.sustained_clocks:
             yield "sustained_clocks", why
     yield from _memory(replica)
+    yield from _of_stages(replica)
     yield from _scheduler(model, replica)
     if replica.speculation is not None:
         yield from speculation.findings(model, replica, replica.speculation)
@@ -114,6 +115,15 @@ def _without_effect(model: ScenarioModel, replica: ReplicaSection) -> Iterator[t
             yield "duplicate_prefill", "cache.enabled is false"
         if replica.queue_order in ("longest-prefix", "ragcache"):
             yield "queue_order", "cache.enabled is false: no request has a cached prefix"
+
+
+def _of_stages(replica: ReplicaSection) -> Iterator[tuple[str, str]]:
+    """Yield settings of pipeline stages that nothing uses."""
+    for key in ("pp_steps", "stage_launch"):
+        if key in changed(replica) and (replica.pp or 1) == 1:
+            yield key, "replica.pp is 1: there are no stages"
+        elif key == "pp_steps" and key in changed(replica) and replica.async_scheduling == "none":
+            yield key, "replica.async_scheduling is none: a step follows when its token has returned"
 
 
 def _memory(replica: ReplicaSection) -> Iterator[tuple[str, str]]:
@@ -216,8 +226,6 @@ def _stages(machine: MachineSection) -> Iterator[tuple[str, str]]:
         return
     if replica.scheduler != "vllm":
         yield "pp", "micro-batches are those of vLLM's own scheduler: replica.scheduler vllm"
-    elif replica.async_scheduling != "none":
-        yield "pp", "asynchronous scheduling over several stages is not simulated: async_scheduling none"
     elif machine.tiers.lower:
         yield "pp", "stages have no lower tiers here"
 

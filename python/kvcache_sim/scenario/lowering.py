@@ -24,6 +24,7 @@ from kvcache_sim.model.adjusted import WithExtraTime, WithLaunchTime, WithSequen
 from kvcache_sim.model.hosts import load_host
 from kvcache_sim.model.model_spec import ModelSpec
 from kvcache_sim.model.served_kernels import served_kernels
+from kvcache_sim.model.stages import with_stages
 from kvcache_sim.model.step_time import StepTime, zero_step_time
 from kvcache_sim.model.step_times import is_sum_of_kernels, load_step_time
 from kvcache_sim.scenario.channels import Wiring
@@ -208,7 +209,7 @@ def _step_time_kind(
         return ("instant", str(replica.max_num_batched_tokens), str(replica.max_num_seqs))
     of_host = str(_sequence_ns(replica)), *map(str, host), str(replica.eager_chunks)
     kind = replica.step_time, replica.links or "", *of_host, str(replica.pp)
-    if not is_sum_of_kernels(replica.step_time):
+    if not is_sum_of_kernels(replica.step_time) and (replica.pp or 1) == 1:
         return kind
     return (*kind, _named(model, machine) or "", _sampler(replica), str(replica.sustained_clocks))
 
@@ -222,6 +223,8 @@ def _step_time(replica: ReplicaSection, host: _HostTimes, served: Callable[[], M
         found = served_kernels(
             found, replica.step_time, served(), _sampler(replica), replica.sustained_clocks
         )
+    if (replica.pp or 1) > 1:
+        found = with_stages(found, replica.step_time, served(), replica.pp or 1, replica.links)
     found = WithExtraTime(found, host.extra_ns) if host.extra_ns else found
     if host.launch_ns:
         found = WithLaunchTime(found, host.launch_ns, eager_chunks=replica.eager_chunks)
@@ -237,8 +240,12 @@ def _sampler(replica: ReplicaSection) -> str:
 
 
 def _sequence_ns(replica: ReplicaSection) -> int:
-    """Return the host's time per sequence between two steps; asynchronous scheduling hides it."""
-    return replica.step_overhead_per_sequence if replica.async_scheduling == "none" else 0
+    """Return the host's time per sequence between two steps, which asynchronous scheduling hides.
+
+    Over stages it is no part of a step.
+    """
+    is_part = replica.async_scheduling == "none" and (replica.pp or 1) == 1
+    return replica.step_overhead_per_sequence if is_part else 0
 
 
 def _tiers(

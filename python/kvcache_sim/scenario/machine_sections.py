@@ -22,7 +22,13 @@ from kvcache_sim.scenario.quantities import (
     RateBytesPerS,
 )
 from kvcache_sim.scenario.section import Section, about, extended
-from kvcache_sim.serving.settings import AsyncScheduling, DuplicatePrefill, SchedulePolicy, SchedulerName
+from kvcache_sim.serving.settings import (
+    AsyncScheduling,
+    DuplicatePrefill,
+    SchedulePolicy,
+    SchedulerName,
+    StageSteps,
+)
 
 
 class TierSection(Section, kw_only=True):
@@ -203,6 +209,14 @@ class ReplicaSection(Section):
         Annotated[int, Meta(ge=1, le=64)] | None,
         about("with vllm: pipeline stages and micro-batches in flight; null: 1"),
     ] = None
+    pp_steps: Annotated[
+        StageSteps,
+        about(
+            "with pp and async_scheduling: a request's next step is decided when its token has returned, at "
+            "once and chained to the last, or spaced by pp decisions"
+        ),
+    ] = "spaced"
+    stage_launch: Annotated[DurationNs, about("with pp: CPU time of each stage to launch a micro-batch")] = 0
     cp: Annotated[
         Annotated[int, Meta(ge=1, le=64)] | None,
         about("GPUs that split each block's tokens, for capacity: auto; null: 1"),

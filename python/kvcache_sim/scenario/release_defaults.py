@@ -41,15 +41,24 @@ def with_release(
         at_location(tree, ("replica", "step_time"), lambda: load_gpu(gpu))
     usual = None if index is None else model.replica.release
     release = at_location(tree, path, lambda: _release_of(machine, usual))
-    if release is None:
-        return machine
     written = written_keys(tree, index)
+    if release is None:
+        return machine if "host" in written else _with_host_of_stages(machine)
     if machine.replica.host is not None:
         written |= at_location(
             tree, ("replica", "host"), lambda: frozenset(load_host(str(machine.replica.host)).figures)
         )
     taken = at_location(tree, path, lambda: release_values(machine.replica, model, release, written))
     return replace(machine, replica=replace(machine.replica, **taken, release=str(release)))
+
+
+def _with_host_of_stages(machine: MachineSection) -> MachineSection:
+    """Return a machine without a release, with the host of its pipeline stages if it has several."""
+    replica = machine.replica
+    if (replica.pp or 1) == 1 or replica.scheduler != "vllm" or replica.instant:
+        return machine
+    host = newest_equal("vllm").value("host", Subject(traits=frozenset({"pp"})))
+    return replace(machine, replica=replace(replica, host=host))
 
 
 def written_keys(tree: Tree, index: int | None = None) -> frozenset[str]:
@@ -106,14 +115,17 @@ def release_values(
         key = setting.moves.removeprefix(_KEY)
         if key in written or not _applies(setting, replica):
             continue
-        if key == "host" and (replica.instant or contains_host(replica.step_time)):
-            continue  # steps that were timed in the engine contain it
+        is_contained = contains_host(replica.step_time) and (replica.pp or 1) == 1
+        if key == "host" and (replica.instant or is_contained):
+            continue  # steps that were timed in the engine contain it, but for that of stages
         if subject is None and any(row.gpu or row.least_bytes for row in setting.rows):
             hint = f"write replica.{_TOKENS} and replica.{_SEQS}"
             raise UsageError("the release's batch follows the GPU, and the step times name none", hint=hint)
         row = setting.row(release.version, subject or Subject())
         if row is not None and row.taken != "absent":
             taken[key] = row.taken
+    if taken.get("async_scheduling", replica.async_scheduling) == "none":
+        taken.pop("pp_steps", None)
     tokens, seqs = taken.get(_TOKENS), taken.get(_SEQS)
     if tokens is not None and release.engine == "sglang":
         taken[_TOKENS] = max(tokens // replica.dp, 1)

@@ -45,7 +45,7 @@ def step_time_source(name: str, engine: str = "", host: str = "") -> StepTimeSou
     hull = Factors(min(f.low for f in stated), max(f.high for f in stated)) if stated else None
     kind = source_kind(name, engine)
     words = _words(name)
-    if host and OF_STEPS & load_host(host).figures_for(name).keys():
+    if host and (OF_STEPS | {"stage_launch"}) & load_host(host).figures_for(name).keys():
         words += f" with host {host}"
     if kind is not None and kind.unmeasured:
         words = f"{kind.unmeasured}: {words.replace('no measurement of ', '')}"

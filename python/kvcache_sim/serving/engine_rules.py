@@ -3,7 +3,20 @@
 from __future__ import annotations
 
 from kvcache_sim.base.values import Value
-from kvcache_sim.serving.settings import ReplicaSettings, SchedulePolicy
+from kvcache_sim.serving.settings import ReplicaSettings, SchedulePolicy, StageSteps
+
+
+class PipelineRules(Value):
+    """Pipeline stages, when a request's next step is decided over them, and the host's times.
+
+    ``launch_ns``: of each stage's worker; ``engine_ns`` and ``sequence_ns``: of the engine.
+    """
+
+    stages: int
+    steps: StageSteps
+    launch_ns: int
+    engine_ns: int
+    sequence_ns: int
 
 
 class VllmLimits(Value):
@@ -25,8 +38,7 @@ class VllmRules(Value):
     watermark_blocks: int
     reserve_full_isl: bool
     by_priority: bool
-    #: Pipeline stages, as many steps in flight.
-    stages: int
+    pipeline: PipelineRules
 
 
 def vllm_rules(settings: ReplicaSettings, capacity_blocks: int) -> VllmRules:
@@ -46,7 +58,13 @@ def vllm_rules(settings: ReplicaSettings, capacity_blocks: int) -> VllmRules:
         watermark_blocks=int(settings.watermark * (capacity_blocks + 1)),
         reserve_full_isl=settings.reserve_full_isl,
         by_priority=settings.queue_order == "priority",
-        stages=settings.stages,
+        pipeline=PipelineRules(
+            settings.stages,
+            settings.pp_steps,
+            settings.stage_launch_ns,
+            settings.step_overhead_ns,
+            settings.step_overhead_per_sequence_ns,
+        ),
     )
 
 

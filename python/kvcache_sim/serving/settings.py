@@ -19,6 +19,7 @@ AsyncScheduling = Literal["none", "length", "stop-token"]
 #: The scheduler that composes the steps.
 SchedulerName = Literal["kvsim", "vllm", "sglang"]
 #: Order in which SGLang's scheduler visits the queue.
+StageSteps = Literal["returned", "chained", "spaced"]
 SchedulePolicy = Literal["fcfs", "lpm", "dfs-weight", "lof"]
 DuplicatePrefill = Literal["recompute", "wait"]
 #: Part of a request that a machine serves: its prefill, its decoding, or both.
@@ -71,6 +72,11 @@ class ReplicaSettings(Value):
     ranks: int = 1
     #: Pipeline stages; as many micro-batches of vLLM's scheduler are in flight.
     stages: int = 1
+    #: vLLM's: when asynchronous scheduling decides a request's next step over stages: when its token has
+    #: ``returned``, at once and ``chained`` to the step before, or ``spaced`` by as many decisions as stages.
+    pp_steps: StageSteps = "spaced"
+    #: Host time of each stage's worker to launch a micro-batch.
+    stage_launch_ns: int = 0
     #: Drafts of decoding requests; None: none.
     speculation: SpeculationSettings | None = None
     #: SGLang's: order in which the queue is visited.
@@ -83,6 +89,8 @@ class ReplicaSettings(Value):
     schedule_conservativeness: float = 1.0
     #: Extra time between the end of a step and the next step's start.
     step_overhead_ns: int = 0
+    #: Over pipeline stages: the same per sequence of a micro-batch.
+    step_overhead_per_sequence_ns: int = 0
     #: ``length``: the end of an answer is known in advance; ``stop-token``: a step late.
     async_scheduling: AsyncScheduling = "none"
     #: Time from a request's arrival until the scheduler has it: HTTP and tokenizing.
@@ -118,7 +126,9 @@ class ReplicaSettings(Value):
     def steps_in_flight(self) -> int:
         """Most steps of vLLM's scheduler in flight."""
         lookahead = int(self.scheduler == "vllm" and self.async_scheduling != "none")
-        return max(1 + lookahead, self.stages)
+        if self.stages > 1:
+            return self.stages + int(lookahead and self.pp_steps == "spaced")
+        return 1 + lookahead
 
     @property
     def lost_blocks(self) -> int:

@@ -25,7 +25,8 @@ def step_table(table: StepTimeTable) -> _core.StepTable:
     launch += [table.launch_sequence_ns, table.tail_ns, table.tail_sequence_ns]
     unsplit = [table.unsplit_sequences, table.unsplit_fs, table.unsplit_hidden_fs]
     grids = table.residuals.in_order()
-    return _core.StepTable(bases, coefficients, least, table.longest_fs, unsplit, grids, launch)
+    stages = list(table.stage_layers), table.stage_head_ns.tolist(), table.stage_hop_ns.tolist()
+    return _core.StepTable(bases, coefficients, least, table.longest_fs, unsplit, grids, (launch, stages))
 
 
 def table_of(settings: MachineSettings) -> StepTimeTable:

@@ -91,10 +91,8 @@ def _of_machine(where: str, machine: MachineSettings, cache: CacheSettings) -> I
             )
         if machine.role != "both" or machine.replica.scheduler != "kvsim" or machine.replica.instant:
             yield f"{where}.replica.ranks", "ranks step together under kvsim's own scheduler alone"
-    if machine.replica.stages > 1 and (
-        machine.replica.scheduler != "vllm" or machine.replica.async_scheduling != "none"
-    ):
-        yield f"{where}.replica.stages", "micro-batches are those of vLLM's own scheduler, one step at a time"
+    if machine.replica.stages > 1 and machine.replica.scheduler != "vllm":
+        yield f"{where}.replica.stages", "micro-batches are those of vLLM's own scheduler"
     if machine.replica.scheduler == "vllm" and store_kind(cache).name != "vllm":
         yield f"{where}.replica.scheduler", "vLLM's scheduler needs its pool: cache.semantics vllm"
     if machine.replica.scheduler in _ENGINES and machine.role != "both":

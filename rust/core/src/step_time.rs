@@ -2,7 +2,9 @@
 
 mod parts;
 
-pub use parts::{LaunchTimes, LeastTokens, StepBases, StepCoefficients, StepResiduals, UnsplitKv};
+pub use parts::{
+    LaunchTimes, LeastTokens, StageTimes, StepBases, StepCoefficients, StepResiduals, UnsplitKv,
+};
 
 /// A base by token count plus terms in femtoseconds.
 ///
@@ -39,6 +41,8 @@ pub struct StepTimeTable {
     pub residuals: StepResiduals,
     /// The host's time to launch a step.
     pub launch: LaunchTimes,
+    /// Its parts on pipeline stages.
+    pub stages: StageTimes,
 }
 
 /// The work of one step, summed.
@@ -63,6 +67,11 @@ pub struct StepShape {
 }
 
 impl StepShape {
+    /// All its tokens.
+    pub fn tokens(&self) -> u64 {
+        self.new_tokens + self.decode_sequences
+    }
+
     /// Adds a chunk of a prompt after `past` tokens that have KV.
     pub fn add_chunk(&mut self, new: u64, past: u64, table: &StepTimeTable) {
         self.new_tokens += new;

@@ -2,7 +2,7 @@
 
 use kvsim_core::batch::BatchConfig;
 use kvsim_core::machine::sglang::{SchedulePolicy, SglangConfig};
-use kvsim_core::machine::vllm::{VllmConfig, VllmLimits};
+use kvsim_core::machine::vllm::{PipelineConfig, StageSteps, VllmConfig, VllmLimits};
 use kvsim_core::machine::ReplicaConfig;
 use pyo3::prelude::*;
 
@@ -10,18 +10,22 @@ use crate::argument::{from_attributes, from_names};
 
 // `VllmRules`, `VllmLimits` and `SglangRules` of `serving.engine_rules`
 from_attributes! {
-    VllmConfig { limits, watermark_blocks, reserve_full_isl, by_priority, stages, ..Self }
+    VllmConfig { limits, watermark_blocks, reserve_full_isl, by_priority, pipeline, ..Self }
     VllmLimits {
         max_num_scheduled_tokens, max_num_active_seqs, long_prefill_token_threshold,
         long_prefill_token_threshold_adaptive, prefill_schedule_interval, max_num_queued_reqs,
         max_num_queued_tokens
     }
+    PipelineConfig { stages, steps, launch_ns, engine_ns, sequence_ns, ..Self }
     SglangConfig {
         schedule_policy, max_queued_requests, max_prefill_tokens, enable_mixed_chunk, schedule_conservativeness, ..Self
     }
 }
 
-from_names! { SchedulePolicy: "schedule policy" }
+from_names! {
+    SchedulePolicy: "schedule policy"
+    StageSteps: "step of a pipeline"
+}
 
 /// The options of vLLM's scheduler, with the options common to all replicas.
 pub fn vllm(config: &ReplicaConfig, batch: &BatchConfig, own: VllmConfig) -> VllmConfig {
@@ -33,6 +37,7 @@ pub fn vllm(config: &ReplicaConfig, batch: &BatchConfig, own: VllmConfig) -> Vll
         cache_output: batch.cache_output,
         ..own
     }
+    .composed_as_released()
 }
 
 /// The options of SGLang's scheduler, with the options common to all replicas.

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use kvsim_core::residual_grid::ResidualGrid;
 use kvsim_core::step_time::{
-    LaunchTimes, LeastTokens, StepBases, StepCoefficients, StepResiduals, StepTimeTable, UnsplitKv,
+    LaunchTimes, LeastTokens, StageTimes, StepBases, StepCoefficients, StepResiduals,
+    StepTimeTable, UnsplitKv,
 };
 use numpy::PyReadonlyArray1;
 use pyo3::prelude::*;
@@ -27,8 +28,9 @@ impl PyStepTable {
     /// - `residuals`: three grids of (counts, tokens, ns of each pair): by decode sequences and their mean KV, the same with a chunk in the step, and
     ///   by a chunk's tokens and its past; may be empty.
     /// - `unsplit`: least number of decode sequences whose KV is not split (0: none), fs per token of the longest, and fs per token of the mean that others hide of it.
-    /// - `launch`: ns to launch a step of more tokens than the second entry; then ns of a step with a chunk of at most that many tokens, of a decode
+    /// - `timed`: launch and stages. Launch: ns to launch a step of more tokens than the second entry; then ns of a step with a chunk of at most that many tokens, of a decode
     ///   step, per decode sequence, of the tail after a launch, and a sequence's part of it.
+    ///   Stages: layers of each pipeline stage, ns of the head and ns between two stages, both by tokens; each may be empty.
     #[new]
     fn new(
         bases_ns: BaseColumns<'_>,
@@ -37,7 +39,7 @@ impl PyStepTable {
         longest_fs: PyReadonlyArray1<'_, i64>,
         unsplit: [Arg<u64>; 3],
         residuals: [GridArg; 3],
-        launch: [Arg<u64>; 7],
+        timed: TimedArg,
     ) -> PyResult<Self> {
         let unsigned = |xs: PyReadonlyArray1<'_, i64>| -> PyResult<Vec<u64>> {
             let checked = xs
@@ -54,7 +56,7 @@ impl PyStepTable {
             return Err(refused("a base of another length", "as many token counts"));
         }
         let [launch_ns, captured_tokens, pieces_launch_ns, graph_launch_ns, launch_sequence_ns, tail_ns, tail_sequence_ns] =
-            launch.map(|whole| whole.0);
+            timed.launch.map(|whole| whole.0);
         let [unsplit_sequences, unsplit_fs, unsplit_hidden_fs] = unsplit.map(|whole| whole.0);
         let [kv_residuals, mixed_residuals, past_residuals] = residuals.map(residual_grid);
         let (kv_residuals, mixed_residuals, past_residuals) =
@@ -98,6 +100,7 @@ impl PyStepTable {
                 tail_sequence_ns,
             },
             longest_fs: unsigned(longest_fs)?,
+            stages: timed.stages.0,
         })))
     }
 }
@@ -110,6 +113,12 @@ tuple_structs! {
         decode: PyReadonlyArray1<'py, i64>,
     }
 
+    /// The host's launch times, and the parts on pipeline stages.
+    pub struct TimedArg {
+        launch: [Arg<u64>; 7],
+        stages: Arg<StageTimes>,
+    }
+
     /// Two axes and a value for each pair of their points.
     pub struct GridArg {
         counts: Arg<Vec<u64>>,
@@ -120,6 +129,7 @@ tuple_structs! {
 
 from_tuples! {
     LeastTokens { kv_tokens, query_tokens }
+    StageTimes { layers, head_ns, hop_ns }
 }
 
 fn residual_grid(grid: GridArg) -> PyResult<ResidualGrid> {

@@ -123,7 +123,7 @@ def write_stages(made: Making, stages: int) -> None:
     if why := made.attempt(settings, flag):
         made.note("decides", f"{flag} {stages}", why)
     else:
-        made.note("assumed", "a step takes as long as without stages: transfers between them take no time")
+        made.note("assumed", "stages are on one machine, over the GPU's links; host times are vllm-stages'")
 
 
 def write_shared_tokens(made: Making) -> None:

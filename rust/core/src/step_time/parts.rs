@@ -1,5 +1,6 @@
-//! The parts of a step-time table: bases, coefficients, bounds, residuals, launch times.
+//! The parts of a step-time table: bases, coefficients, bounds, residuals, launch times, pipeline stages.
 
+use crate::convert::fit;
 use crate::residual_grid::ResidualGrid;
 
 /// Base of a step, by its tokens.
@@ -88,4 +89,54 @@ pub struct LaunchTimes {
     pub tail_ns: u64,
     /// The part of the tail per decode sequence.
     pub tail_sequence_ns: u64,
+}
+
+/// The parts of a step on pipeline stages; empty: equal ones, with no time between two stages.
+#[derive(Clone, Debug, Default)]
+pub struct StageTimes {
+    /// Layers of each stage.
+    pub layers: Vec<u64>,
+    /// Time of the head, which the last stage has, by the tokens of a step; beyond the last entry, as the last.
+    pub head_ns: Vec<u64>,
+    /// Time from one stage to the next, by the tokens of a step; beyond the last entry, as the last.
+    pub hop_ns: Vec<u64>,
+}
+
+impl StageTimes {
+    /// Ends of the shares of `stages` stages in a step that alone takes `step_ns` on one GPU after another.
+    ///
+    /// Shares follow the layers, the remainder goes to later stages, and the last one also has the head.
+    pub fn share_ends_ns(&self, stages: usize, tokens: u64, step_ns: u64) -> Vec<u64> {
+        let head_ns = at_tokens(&self.head_ns, tokens).min(step_ns);
+        let body_ns = u128::from(step_ns - head_ns);
+        let each = vec![1; stages];
+        let layers = if self.layers.len() == stages {
+            &self.layers
+        } else {
+            &each
+        };
+        let all: u128 = layers.iter().copied().map(u128::from).sum();
+        let mut before: u128 = 0;
+        let mut ends: Vec<u64> = layers
+            .iter()
+            .map(|&own| {
+                before += u128::from(own);
+                fit(body_ns * before / all)
+            })
+            .collect();
+        if let Some(last) = ends.last_mut() {
+            *last = step_ns;
+        }
+        ends
+    }
+
+    /// Time between two stages of a step of `tokens` tokens.
+    pub fn hop_of(&self, tokens: u64) -> u64 {
+        at_tokens(&self.hop_ns, tokens)
+    }
+}
+
+fn at_tokens(times_ns: &[u64], tokens: u64) -> u64 {
+    let at = times_ns.get(tokens as usize).or(times_ns.last());
+    at.copied().unwrap_or(0)
 }

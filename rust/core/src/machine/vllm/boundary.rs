@@ -125,6 +125,7 @@ impl<B: Blocks> VllmScheduler<B> {
         if self.running.is_empty() && self.waiting.is_empty() {
             return Ok(None);
         }
+        self.steps.decided += 1;
         desk.store.begin_step();
         let mut composition = self.composition();
         self.schedule_running(desk, &mut composition)?;

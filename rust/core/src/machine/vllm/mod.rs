@@ -48,7 +48,7 @@ use step::Step;
 use step_run::StepRun;
 use waiting::Waiting;
 
-pub use settings::{VllmConfig, VllmLimits};
+pub use settings::{PipelineConfig, StageSteps, VllmConfig, VllmLimits};
 
 /// Preemptions of the most urgent requests without a token in between after which no more tokens are expected.
 ///
@@ -70,6 +70,8 @@ struct Steps {
     launching: bool,
     /// Set while steps continue without a decision.
     step_run: Option<StepRun>,
+    /// Number of decisions so far, those that found nothing to compute included.
+    decided: u64,
 }
 
 /// vLLM's scheduler of one replica.
@@ -101,7 +103,7 @@ impl<B: Blocks> VllmScheduler<B> {
         Self {
             waiting: Waiting::new(config.by_priority),
             steps: Steps {
-                pipeline: (config.stages > 1).then(|| Pipeline::new(config.stages)),
+                pipeline: (config.pipeline.stages > 1).then(|| Pipeline::new(config.pipeline)),
                 ..Steps::default()
             },
             cadence: Cadence::new(config.limits.prefill_schedule_interval),

@@ -47,7 +47,8 @@ impl<B: Blocks> VllmScheduler<B> {
         while at < self.running.len() && step.budget > 0 {
             let slot = self.running[at];
             let s = &self.sequences[slot];
-            if step.defers_prefills && s.is_chunk {
+            let not_yet = self.steps.decided < s.flight.eligible;
+            if not_yet || (step.defers_prefills && s.is_chunk) {
                 at += 1;
                 continue;
             }

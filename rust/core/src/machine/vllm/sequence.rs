@@ -22,6 +22,8 @@ pub struct InFlight {
     pub stale: u64,
     /// Tokens that these steps will bring (asynchronous scheduling).
     pub placeholders: u64,
+    /// Number of the first decision that may contain its next step (pipeline stages).
+    pub eligible: u64,
 }
 
 /// A request's blocks.

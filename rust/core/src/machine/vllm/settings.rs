@@ -1,6 +1,45 @@
 //! Settings of vLLM's scheduler.
 
 use super::super::AsyncScheduling;
+use crate::names::named_values;
+
+named_values! {
+    /// Time of the decision on a request's next step over pipeline stages (vLLM's releases differ).
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub enum StageSteps {
+        /// Once its token has returned (0.15, and without asynchronous scheduling).
+        #[default]
+        Returned = "returned",
+        /// At once; the first stage then waits until the last stage has the step before (0.16 to 0.22).
+        Chained = "chained",
+        /// As many decisions later as there are stages, one batch more being in flight (from 0.23).
+        Spaced = "spaced",
+    }
+}
+
+/// Pipeline stages, and the host's times around them.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct PipelineConfig {
+    /// Number of stages, each with a step of its own in flight; up to 1: none.
+    pub stages: usize,
+    /// Time of the decision on a request's next step.
+    pub steps: StageSteps,
+    /// Host time of each stage's worker to launch a batch.
+    pub launch_ns: u64,
+    /// Host time of the engine for each batch.
+    pub engine_ns: u64,
+    /// Host time of the engine for each sequence of a batch.
+    pub sequence_ns: u64,
+    /// True if the last stage's worker launches a batch while it computes the one before.
+    pub is_async: bool,
+}
+
+impl PipelineConfig {
+    /// Upper bound on the batches in flight.
+    pub(super) fn depth(&self) -> usize {
+        self.stages.max(1) + usize::from(self.steps == StageSteps::Spaced)
+    }
+}
 
 /// Bounds on what a step takes and on the requests that may be here: vLLM's options of the same names.
 #[derive(Clone, Copy, Debug, Default)]
@@ -38,8 +77,8 @@ pub struct VllmConfig {
     pub by_priority: bool,
     /// Mode of asynchronous scheduling.
     pub async_scheduling: AsyncScheduling,
-    /// Pipeline stages, each with a step of its own in flight.
-    pub stages: usize,
+    /// Pipeline stages.
+    pub pipeline: PipelineConfig,
     /// True if computed blocks get keys.
     pub cache_enabled: bool,
     /// True if blocks of the answer get keys too.
@@ -47,9 +86,24 @@ pub struct VllmConfig {
 }
 
 impl VllmConfig {
+    /// Composition with asynchronous scheduling over stages where a token must return first is synchronous.
+    #[must_use]
+    pub fn composed_as_released(mut self) -> Self {
+        self.pipeline.is_async = self.async_scheduling.has_lookahead();
+        if !self.pipeline.is_async {
+            self.pipeline.steps = StageSteps::Returned;
+        } else if self.pipeline.stages > 1 && self.pipeline.steps == StageSteps::Returned {
+            self.async_scheduling = AsyncScheduling::None;
+        }
+        self
+    }
+
     /// Upper bound on the steps in flight at one time.
     pub(super) fn steps_in_flight(&self) -> u64 {
-        self.stages.max(1) as u64 + u64::from(self.async_scheduling.has_lookahead())
+        if self.pipeline.stages > 1 {
+            return self.pipeline.depth() as u64;
+        }
+        1 + u64::from(self.async_scheduling.has_lookahead())
     }
 
     /// Upper bound on the tokens of a prompt chunk.

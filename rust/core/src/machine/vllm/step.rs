@@ -2,7 +2,7 @@
 
 use super::super::Slot;
 use super::blocks::Blocks;
-use super::{Sequence, VllmConfig, VllmScheduler};
+use super::{Sequence, StageSteps, VllmConfig, VllmScheduler};
 use crate::convert::fit;
 use crate::step_time::{StepShape, StepTimeTable};
 use crate::store::{Answer, Times};
@@ -55,6 +55,11 @@ impl<B: Blocks> VllmScheduler<B> {
     pub(super) fn composed(&mut self, slots: &[Slot], table: &StepTimeTable) -> Step {
         let mut step = Step::default();
         let has_lookahead = self.config.async_scheduling.has_lookahead();
+        let pipeline = self.config.pipeline;
+        let eligible = match pipeline.steps {
+            StageSteps::Spaced => self.steps.decided + pipeline.stages as u64,
+            _ => 0,
+        };
         for &slot in slots {
             let s = &mut self.sequences[slot];
             let tokens = std::mem::take(&mut s.chunk);
@@ -63,7 +68,10 @@ impl<B: Blocks> VllmScheduler<B> {
             s.flight.tokens += tokens;
             let brings_token = s.computed >= s.expected();
             s.is_chunk = !brings_token;
-            s.flight.placeholders += u64::from(has_lookahead && brings_token);
+            if brings_token {
+                s.flight.placeholders += u64::from(has_lookahead);
+                s.flight.eligible = eligible;
+            }
             step.scheduled.push(Scheduled {
                 slot,
                 tokens,
