@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -70,11 +70,14 @@ class Caches(Value):
 
     def opened(self, reading: ReadSettings, whole: bool) -> Trace | RowStream:
         """Return the trace, row by row if it is long and every policy replays rows, unless ``whole``."""
+        from kvcache_sim.policies.resolve import resolve_policy
         from kvcache_sim.replay.streamed import can_stream, memory_note, needs_future
         from kvcache_sim.workload.readers import read_trace
         from kvcache_sim.workload.readers.read import open_rows
         from kvcache_sim.workload.readers.stream import RowStream
 
+        if any(resolve_policy(name)[0] == "hosted" for name in self.policies):
+            return read_trace(self.trace, settings=replace(reading, keep_unknown=True))
         clairvoyant = [name for name in self.policies if needs_future(name)]
         streams = all(name in clairvoyant or can_stream(name) for name in self.policies)
         if whole or not streams or (self.trace == "-" and clairvoyant):
@@ -208,6 +211,7 @@ def cachesim(
         --host-capacity '2097152 tokens' --write-policy write_back --page-size 16 --window 32
       kvsim cachesim trace.jsonl --policy sglang-unified:lru --capacity 65536 --host-capacity 131072 \
         --storage unbounded --page-size 16
+      kvsim cachesim trace.jsonl --policy anthropic --policy anthropic:1h --policy openai
       kvsim cachesim trace.jsonl --policy lmcache:lru --chunk-tokens 256 --cpu-chunks 8192 --disk-chunks 65536
     """
     from kvcache_sim.base.output import write_new

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, NoReturn
@@ -134,7 +135,9 @@ def curve(trace: TraceFile, keys: TraceKeys, shown: Shown, sampling: Sampling, p
       kvsim curve trace.jsonl --model gpt-oss-120b --capacity 80GB
       kvsim curve trace.jsonl --policy lfu --policy arc -o curve.svg
       kvsim curve trace.jsonl --given 16384 --format json
+      kvsim curve trace.jsonl --policy anthropic --policy deepseek
     """
+    from kvcache_sim.policies.resolve import resolve_policy
     from kvcache_sim.replay.group_settings import group_settings
     from kvcache_sim.report.curve.build import curve_ask
     from kvcache_sim.report.curve.write import check_outputs, draws, rendered, write_outputs
@@ -144,6 +147,9 @@ def curve(trace: TraceFile, keys: TraceKeys, shown: Shown, sampling: Sampling, p
     if sampling.seed is not None and not sampling.sample and not parse_memory(sampling.memory):
         raise UsageError("a seed has no effect without --sample", where="--seed", got=str(sampling.seed))
     check_outputs(printed.output or [], printed.force)
+    if any(resolve_policy(name)[0] == "hosted" for name in shown.policy or []):
+        typer.echo(_lifetimes_text(trace, reading, shown, sampling, printed))
+        return
     groups = group_settings("vllm", shown.model, shown.block_size, None, "")
     if groups is not None:
         if sampling.sample or printed.output:
@@ -167,6 +173,32 @@ def curve(trace: TraceFile, keys: TraceKeys, shown: Shown, sampling: Sampling, p
     current.remark(sampling.memory)
     write_outputs(printed.output or [], document, printed.force)
     typer.echo(rendered(document, printed.format))
+
+
+def _lifetimes_text(
+    trace: str, reading: ReadSettings, shown: Shown, sampling: Sampling, printed: Printed
+) -> str:
+    """Return the curve of providers' caches, which is one over lifetimes; UsageError for other options."""
+    from kvcache_sim.base.units import format_percent
+    from kvcache_sim.policies.resolve import resolve_policy
+    from kvcache_sim.replay.hosted import LIFETIMES, hit_rates_by_lifetime
+    from kvcache_sim.replay.request import ReplayRequest
+    from kvcache_sim.report.picture import Table
+    from kvcache_sim.report.plain_table import plain_table
+    from kvcache_sim.workload.readers.read import read_trace
+
+    names = shown.policy or []
+    others = [name for name in names if resolve_policy(name)[0] != "hosted"]
+    if others or replace(shown, policy=None) != Shown() or sampling != Sampling() or printed.output:
+        what = "a provider's cache has a curve over lifetimes: --policy and --format json alone"
+        raise UsageError(what, where="--policy", got=", ".join(others or names))
+    read = read_trace(trace, settings=replace(reading, keep_unknown=True))
+    request = ReplayRequest(read, read.block_size, 0)
+    rates = {name: hit_rates_by_lifetime(request, name) for name in names}
+    if printed.format != "table":
+        return json.dumps(rates, indent=2)
+    rows = tuple((ttl, *(format_percent(rates[name][ttl]) for name in names)) for ttl in LIFETIMES)
+    return plain_table(Table(("lifetime", *names), rows))
 
 
 def _refuse_groups(model: str) -> NoReturn:

@@ -7,7 +7,7 @@ import re
 from kvcache_sim.base.errors import UsageError
 from kvcache_sim.base.spelling import close_matches
 from kvcache_sim.policies.settings import DEFAULT_ATTENTION_TOKENS, Variant, setting_refused
-from kvcache_sim.policies.table import POLICIES, PolicyRow
+from kvcache_sim.policies.table import POLICIES, WHOLE_NAMES, PolicyRow
 
 _ROWS = {row.name: row for row in POLICIES}
 
@@ -28,8 +28,8 @@ def resolve_policy(text: str) -> tuple[str, str]:
     if engine_row is not None and engine_row.family != "prefix" and engine_row.setting:
         return engine_row.family, text.partition(":")[2]
     name, colon, _ = text.partition(":")
-    if colon and name in _ROWS and _ROWS[name].family == "prefix":
-        return "prefix", text
+    if colon and name in _ROWS and _ROWS[name].family in WHOLE_NAMES:
+        return _ROWS[name].family, text
     module = re.fullmatch(_IN_A_MODULE, text)
     if ".py" in text or (module and module[1] not in {row.name.partition(":")[0] for row in POLICIES}):
         return "plugin", text

@@ -10,10 +10,22 @@ from __future__ import annotations
 
 from kvcache_sim import _core
 from kvcache_sim.base.values import Value
-from kvcache_sim.policies.settings import ATTENTION, PRIORITIES, TAIL_BUDGET, TIME_TO_LIVE, SettingGrammar
+from kvcache_sim.policies.settings import (
+    ANTHROPIC,
+    ATTENTION,
+    DEEPSEEK,
+    OPENAI,
+    OPENAI_MARKS,
+    PRIORITIES,
+    TAIL_BUDGET,
+    TIME_TO_LIVE,
+    SettingGrammar,
+)
 
 #: Name → kind of each policy that the core runs: ``ranked`` (a key of each leaf) or ``queue``.
 NATIVE_KINDS = dict(_core.native_policies())
+#: Families whose policies are known by their whole names, settings included.
+WHOLE_NAMES = ("prefix", "hosted")
 
 
 class PolicyRow(Value):
@@ -32,7 +44,7 @@ class PolicyRow(Value):
     @property
     def variant(self) -> str:
         """Return its name in its family: the text after an engine's colon, or the policy's own name."""
-        return self.name if self.family == "prefix" else self.name.partition(":")[2]
+        return self.name if self.family in WHOLE_NAMES else self.name.partition(":")[2]
 
     @property
     def evicts(self) -> bool:
@@ -41,7 +53,9 @@ class PolicyRow(Value):
 
     @property
     def kind(self) -> str:
-        """Return its kind: ``ranked``, ``queue``, ``upper bound``, or ``engine`` (an engine's manager)."""
+        """Return its kind: ``ranked``, ``queue``, ``upper bound``, ``hosted`` or ``engine`` (a manager)."""
+        if self.family == "hosted":
+            return "hosted"
         if self.family != "prefix":
             return "engine"
         return "upper bound" if self.is_upper_bound else NATIVE_KINDS[self.name]
@@ -65,6 +79,9 @@ _TREE = "sglang-unified"
 _HPT = "SGLang pull request 30300, 2026"
 _LMCACHE = "LMCache 0.5.6, v1/storage_backend"
 _SERVER = "LMCache 0.5.7, v1/distributed"
+_ANTHROPIC = "anthropics/skills, claude-api/shared/prompt-caching.md, 2026"
+_OPENAI = "developers.openai.com, guides/prompt-caching, 2026"
+_DEEPSEEK = "api-docs.deepseek.com, guides/kv_cache, 2026"
 _BELADY = "Belady, IBM Systems Journal 1966"
 
 POLICIES: tuple[PolicyRow, ...] = (
@@ -97,6 +114,12 @@ POLICIES: tuple[PolicyRow, ...] = (
     PolicyRow("lmcache-server:arc", "LMCache's server, ARC", _SERVER, "lmcache-server"),
     PolicyRow("vllm-offload:lru", "vLLM's CPU tier, recency", _OFFLOAD, "vllm-offload"),
     PolicyRow("vllm-offload:arc", "vLLM's CPU tier, ARC (FAST 2003)", _OFFLOAD, "vllm-offload"),
+    PolicyRow(
+        "anthropic", "Anthropic's prompt cache: breakpoints, a lifetime", _ANTHROPIC, "hosted", ANTHROPIC
+    ),
+    PolicyRow("openai", "OpenAI's before GPT-5.6: longest prefix, steps of 128", _OPENAI, "hosted", OPENAI),
+    PolicyRow("openai-breakpoints", "OpenAI's of GPT-5.6: breakpoints", _OPENAI, "hosted", OPENAI_MARKS),
+    PolicyRow("deepseek", "DeepSeek's disk cache: whole prefix units", _DEEPSEEK, "hosted", DEEPSEEK),
     PolicyRow("lru", "least recently used", "Mattson et al., IBM Systems Journal 1970"),
     PolicyRow("fifo", "first in, first out", _BELADY),
     PolicyRow("lfu", "fewest uses while cached", "Robinson and Devarakonda, SIGMETRICS 1990"),

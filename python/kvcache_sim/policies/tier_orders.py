@@ -68,6 +68,8 @@ def _choice(text: str, block_size_tokens: int) -> EvictionChoice:
     row = row_of(text)
     if not row.evicts:
         why = "an upper bound needs the future" if row.is_upper_bound else "set cache.semantics instead"
+        if family == "hosted":
+            why = "a provider's machines are not known; kvsim cachesim replays its cache"
         raise UsageError("no eviction policy of a tier", got=repr(text), hint=why)
     return EvictionChoice(parse_variant(variant, block_size_tokens))
 

@@ -20,9 +20,9 @@ def simulate_cache(request: ReplayRequest, policy: str) -> ReplayResult:
     mode = engine_mode(family, request.groups is not None)
     if mode is not None:
         result["equals"] = mode.sentence
-    # upper bounds always compute a last token, LMCache finds whole prompts
+    # upper bounds always compute a last token, LMCache finds whole prompts, providers have no capacity
     has_upper_bounds = (
-        not request.reuse_outputs and request.groups is None and not family.startswith("lmcache")
+        not request.reuse_outputs and request.groups is None and not family.startswith(("lmcache", "hosted"))
     )
     if "upper_bounds" not in result and has_upper_bounds:
         result |= _upper_bounds(request, int(result["hit_tokens"]) + int(result.get("loaded_tokens", 0)))

@@ -121,6 +121,7 @@ REPLAYERS: dict[str, Replayer] = {
     "lmcache": _deferred("kvcache_sim.replay.engine_tiers", "replay_lmcache"),
     "lmcache-server": _deferred("kvcache_sim.replay.engine_tiers", "replay_lmcache_server"),
     "vllm-offload": _deferred("kvcache_sim.replay.engines", "replay_offload"),
+    "hosted": _deferred("kvcache_sim.replay.hosted", "replay_hosted"),
     "prefix": _deferred("kvcache_sim.replay.prefix", "replay_prefix"),
     "plugin": _deferred("kvcache_sim.replay.policy_check", "replay_plugin"),
 }

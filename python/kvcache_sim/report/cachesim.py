@@ -120,11 +120,13 @@ def capacity_of(
             "capacity_blocks": options.cpu_chunks,
             "disk_blocks": options.disk_chunks,
         }
+    size = options.block_size or trace_block_size
+    if family == "hosted":
+        return {"block_size_tokens": size, "capacity_blocks": 0}
     if not options.capacity:
         raise UsageError(
             "a capacity is missing", where="--capacity", expected="blocks, '2097152 tokens', or a size"
         )
-    size = options.block_size or trace_block_size
 
     def blocks(text: str, where: str) -> int:
         return parse_capacity(text, block_bytes or size * token_bytes, where, 0 if block_bytes else size)
@@ -169,7 +171,7 @@ def _useless(family: str, options: CapacityOptions) -> dict[str, bool]:
     """Return option → True if it was given to a family that does not use it."""
     chunks, host = family.startswith("lmcache"), family == "sglang-unified"
     return {
-        "--capacity": bool(options.capacity) and chunks,
+        "--capacity": bool(options.capacity) and (chunks or family == "hosted"),
         "--block-size": options.block_size != 0 and chunks,
         "--host-capacity": bool(options.host_capacity) and not host,
         "--write-policy": bool(options.write_policy) and not host,
