@@ -60,6 +60,7 @@ PROGRAMS = (
     Program("LMCache server", "lmcache==0.5.7rc2", (), "lmcache_server.py"),
     Program("SGLang RadixCache", "sglang==0.5.23", ("msgspec",), "sglang_classic.py"),
     Program("SGLang passes", "sglang==0.5.23", ("msgspec",), "sglang_passes.py"),
+    Program("SGLang schedules", "sglang==0.5.23", ("msgspec",), "sglang_schedules.py"),
     Program("vLLM pools", "vllm==0.33.0", (), "vllm_pools.py"),
     Program("vLLM groups", "vllm==0.33.0", (), "vllm_groups.py"),
     Program("vLLM schedules", "vllm==0.33.0", (), "vllm_schedules.py"),

@@ -25,7 +25,7 @@ from kvcache_sim.replay.request import REPLAYERS, ReplayRequest  # noqa: E402
 from kvcache_sim.workload.trace import Trace  # noqa: E402
 
 from engine_oracles import __main__ as wheels  # noqa: E402  # from the folder above
-from engine_oracles import vllm_core, vllm_groups, vllm_pools  # noqa: E402
+from engine_oracles import sglang_scheduler, sglang_schedules, vllm_core, vllm_groups, vllm_pools  # noqa: E402
 
 FILE = HERE.parent / "data" / "oracles" / "engine_streams.json.xz"
 #: Hexadecimal digits of a digest that a row keeps.
@@ -40,7 +40,7 @@ class Recorded(NamedTuple):
     wheel: str
     needs: tuple[str, ...]
     streams: int
-    request: Callable[[int], ReplayRequest]
+    request: Callable[[int], Any]
     ours: Callable[[int], Figures]
     theirs: Callable[[Path], Callable[[int], Figures]]
 
@@ -78,6 +78,17 @@ def _groups(folder: Path) -> Callable[[int], Figures]:
     return run
 
 
+def _schedules(folder: Path) -> Callable[[int], Figures]:
+    real = sglang_scheduler.load(folder)
+
+    def run(seed: int) -> Figures:
+        engine = sglang_schedules.Engine(real, sglang_schedules.Asked(seed))
+        engine.run()
+        return sglang_schedules.digests(engine.figures())
+
+    return run
+
+
 CLASSES = {
     "SGLang UnifiedRadixCache": _of_engine(wheels.ENGINES[0], 160),
     "LMCache backends": _of_engine(wheels.ENGINES[1], 80),
@@ -96,6 +107,14 @@ CLASSES = {
         lambda seed: vllm_groups.asked(seed)[0],
         lambda seed: replay_groups(*vllm_groups.asked(seed)),
         _groups,
+    ),
+    "SGLang schedules": Recorded(
+        "sglang==0.5.23",
+        ("msgspec",),
+        40,
+        sglang_schedules.Asked,
+        lambda seed: sglang_schedules.digests(sglang_schedules.ours(sglang_schedules.Asked(seed))),
+        _schedules,
     ),
 }
 

@@ -46,6 +46,11 @@ def load(wheel: Path) -> Real:
     stubs.name_packages(wheel, "sglang", "sglang.srt", "sglang.srt.mem_cache", *sglang_storage.PACKAGES)
     sys.path.append(str(wheel))
     finder = stubs.install(("torch", "sglang"), REAL | sglang_storage.REAL)
+    return Real(storage=sglang_storage.load(), stubbed=finder.stubbed, **vars(classes()))
+
+
+def classes() -> Real:
+    """Return the tree's classes; the stand-ins are installed."""
     from sglang.srt.mem_cache import base_prefix_cache, radix_cache, unified_radix_cache
     from sglang.srt.mem_cache.unified_cache import components
     from sglang.srt.mem_cache.unified_cache.unified_tree_core import UnifiedTreeCore
@@ -57,8 +62,6 @@ def load(wheel: Path) -> Real:
         FullComponent=components.FullComponent,
         FULL=components.ComponentType.FULL,
         UnifiedTreeCore=UnifiedTreeCore,
-        storage=sglang_storage.load(),
-        stubbed=finder.stubbed,
     )
 
 
@@ -131,6 +134,41 @@ class Controller:
     def start_writing(self) -> None: ...
 
 
+def unified(real: Real, strategy: str, device: Any, host: Any, controller: Any) -> Any:
+    """Return the wheel's tree over a device, and over a host with its controller; None: without HiCache."""
+    name, *reported = strategy.split(":")
+    config = dict(zip(("threshold", "next_prompt_estimate"), map(int, reported), strict=False)) or None
+    params = Fields(
+        page_size=device.page_size,
+        is_eagle=False,
+        enable_session_radix_cache=False,
+        eviction_policy=name,
+        eviction_policy_config=config,
+        token_to_kv_pool_allocator=device,
+        enable_kv_cache_events=False,
+        dynamo_kv_event_format=False,
+        kv_event_lora_names=None,
+    )
+    cache = object.__new__(real.UnifiedRadixCache)
+    cache.disable = cache.is_swa_enabled = cache.is_mamba_enabled = False
+    cache.linker = cache.buffer_pipeline = cache.metrics_collector = cache.insert_session_id = None
+    cache.enable_session_radix_cache, cache.host_memory_mode = False, "cache"
+    cache.token_to_kv_pool_allocator, cache.host_pool_group = device, host
+    cache.sidecar_pool_specs, cache.load_back_threshold, cache.pp_rank = [], 10, 0
+    cache.ongoing_write_through, cache.ongoing_load_back = {}, {}
+    full = real.FullComponent(cache, params)
+    cache.components, cache.tree_components = {real.FULL: full}, (real.FULL,)
+    cache._components_tuple = (full,)
+    core = cache.tree_core = real.UnifiedTreeCore(params, cache.components)
+    full.tree_core, cache.cache_controller = core, controller
+    if controller is not None:
+        full._full_kv_pool_host = host
+        core.set_hicache_enabled()
+        core.write_through_threshold = 1 if controller.write_policy == "write_through" else 2
+        core.is_write_back = controller.write_policy == "write_back"
+    return cache
+
+
 class Engine:
     """One cache with its pools, and the steps of requests."""
 
@@ -138,41 +176,13 @@ class Engine:
         self.real, self.page, self.evicted = real, request.block_size_tokens, 0
         self.capacity = Capacity(request.capacity_blocks * self.page, self.page)
         self.host = Capacity(request.host_blocks * self.page, self.page)
-        name, *reported = strategy.split(":")
-        config = dict(zip(("threshold", "next_prompt_estimate"), map(int, reported), strict=False)) or None
-        params = Fields(
-            page_size=self.page,
-            is_eagle=False,
-            enable_session_radix_cache=False,
-            eviction_policy=name,
-            eviction_policy_config=config,
-            token_to_kv_pool_allocator=self.capacity,
-            enable_kv_cache_events=False,
-            dynamo_kv_event_format=False,
-            kv_event_lora_names=None,
-        )
-        cache = self.cache = object.__new__(real.UnifiedRadixCache)
-        cache.disable = cache.is_swa_enabled = cache.is_mamba_enabled = False
-        cache.linker = cache.buffer_pipeline = cache.metrics_collector = cache.insert_session_id = None
-        cache.enable_session_radix_cache, cache.host_memory_mode = False, "cache"
-        cache.token_to_kv_pool_allocator, cache.host_pool_group = self.capacity, self.host
-        cache.sidecar_pool_specs, cache.load_back_threshold, cache.pp_rank = [], 10, 0
-        cache.ongoing_write_through, cache.ongoing_load_back = {}, {}
-        full = real.FullComponent(cache, params)
-        cache.components, cache.tree_components = {real.FULL: full}, (real.FULL,)
-        cache._components_tuple = (full,)
-        core = self.core = cache.tree_core = real.UnifiedTreeCore(params, cache.components)
-        full.tree_core, cache.cache_controller = core, None
-        if request.write_policy:
-            full._full_kv_pool_host = self.host
-            cache.cache_controller = Controller(request.write_policy, self.capacity, self.host)
-            core.set_hicache_enabled()
-            core.write_through_threshold = 1 if request.write_policy == "write_through" else 2
-            core.is_write_back = request.write_policy == "write_back"
+        write = request.write_policy
+        plain = Controller(write, self.capacity, self.host) if write else None
+        self.cache = unified(real, strategy, self.capacity, self.host, plain)
+        self.core = self.cache.tree_core
         self.storage = None
         if request.storage is not None:
-            plain = cache.cache_controller
-            self.storage = sglang_storage.Storage(cache, real.storage, request.storage, plain)
+            self.storage = sglang_storage.Storage(self.cache, real.storage, request.storage, plain)
 
     def poll(self) -> None:
         """End every write and load."""

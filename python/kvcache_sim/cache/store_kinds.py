@@ -58,6 +58,8 @@ class StoreKind(Value):
     lower_tiers: int = 1
     #: The write policies of an engine's own tier below.
     lower_writes: tuple[str, ...] = ("back",)
+    #: Schedulers of machines with its lower tiers.
+    schedulers: tuple[str, ...] = ("kvsim",)
     #: Blocks get their keys when the step that fills them begins, not when it ends.
     commits_at_begin: bool = False
     #: Every decoding request requests free blocks at every step, needed or not.
@@ -81,7 +83,7 @@ def _engine(name: str, policies: tuple[str, ...], **rules: bool) -> StoreKind:
         Ability.DISCARD: keeps,
         Ability.VIEWS: own_rules,
     }
-    return StoreKind(name, lacks, policies, None, 1, ("back",), **rules)
+    return StoreKind(name, lacks, policies, None, 1, ("back",), ("kvsim",), **rules)
 
 
 _TOKENS = "cache.accounting simplified keeps tokens, not blocks"
@@ -137,7 +139,11 @@ WITH_LOWER: dict[LowerEngine, StoreKind] = {
     "vllm-offload": _with_lower("vllm", ("lru", "arc")),
     "lmcache": replace(_with_lower("vllm", ("lru", "lfu", "fifo", "mru")), lower_tiers=2),
     "lmcache-server": replace(_with_lower("vllm", ("lru", "arc")), lower_tiers=2),
-    "hicache": replace(_with_lower("sglang", writes=("back", "through", "selective")), lower_tiers=2),
+    "hicache": replace(
+        _with_lower("sglang", writes=("back", "through", "selective")),
+        lower_tiers=2,
+        schedulers=("kvsim", "sglang"),
+    ),
     "groups": StoreKind(
         "tree",
         {ability: why for ability, why in TREE_OF_GROUPS.lacks.items() if ability is not Ability.LOWER_TIERS},

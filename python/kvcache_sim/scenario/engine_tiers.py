@@ -8,7 +8,7 @@ from kvcache_sim.base.tiers import COMPUTE, STAGING, TIERS
 from kvcache_sim.cache.settings import LowerEngine, StoragePrefetch
 from kvcache_sim.cache.store_kinds import WITH_LOWER
 from kvcache_sim.scenario.idle import Contradiction, Finding
-from kvcache_sim.scenario.schema import MachineSection, ScenarioModel
+from kvcache_sim.scenario.schema import MachineSection, ScenarioModel, by_event
 from kvcache_sim.scenario.yaml_tree import Path
 
 _OWN, _DISK = TIERS[STAGING], TIERS[STAGING + 1]
@@ -95,14 +95,31 @@ def findings(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> Iter
     for machine in machines:
         if deeper := list(machine.tiers.lower)[WITH_LOWER[semantics].lower_tiers :]:
             yield Contradiction(("tiers", deeper[0]), f"{semantics} is the last tier here")
-        if machine.replica.scheduler != "kvsim":
+        if machine.replica.scheduler not in WITH_LOWER[semantics].schedulers:
             yield Contradiction(at, f"with replica.scheduler {machine.replica.scheduler} the GPU is alone")
+        elif machine.replica.scheduler != "kvsim":
+            yield from _below_own_scheduler(model, machine)
         if machine.replica.dp > 1:
             yield Contradiction(at, "ranks that step together have no lower tiers here")
         for name, tier in machine.tiers.lower.items():
             if str(tier.capacity) == "unbounded" and (semantics, name) != ("hicache", _DISK):
                 yield Contradiction(("tiers", name, "capacity"), f"{semantics} needs a bound")
     yield from _movement(model, semantics)
+
+
+def _below_own_scheduler(model: ScenarioModel, machine: MachineSection) -> Iterator[Finding]:
+    """Yield what is not simulated of a tier below an engine's own scheduler."""
+    scheduler = f"replica.scheduler {machine.replica.scheduler}"
+    if _DISK in machine.tiers.lower:
+        yield Contradiction(("tiers", _DISK), f"with {scheduler} the {_OWN} is the last tier")
+    if not model.fetch.layer_pipelining:
+        yield ("fetch", "layer_pipelining"), f"{scheduler} uses a load layer by layer"
+    if model.fetch.read_buffer_layers is not None:
+        yield ("fetch", "read_buffer_layers"), f"{scheduler} has no read buffers"
+    for name, channel in model.channels.items():
+        if channel.scope != "machine" or by_event(channel):
+            why = f"with {scheduler} each machine has its own, first come, first served"
+            yield Contradiction(("channels", name), why)
 
 
 def _prefetching(model: ScenarioModel) -> Iterator[Finding]:

@@ -18,7 +18,7 @@ from kvcache_sim.scenario.cluster_sections import (
 from kvcache_sim.scenario.fleet_events import FleetEvent, fleet_events
 from kvcache_sim.scenario.idle import Contradiction, Finding
 from kvcache_sim.scenario.request_effects import keeps_an_index
-from kvcache_sim.scenario.schema import MachineSection, ScenarioModel
+from kvcache_sim.scenario.schema import MachineSection, ScenarioModel, by_event
 from kvcache_sim.scenario.section import changed
 from kvcache_sim.scenario.served_model import cache_groups
 from kvcache_sim.scenario.yaml_tree import Path, Tree
@@ -93,7 +93,7 @@ def findings(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> Iter
     whole: Path = ("fleet", "plan" if fleet.plan else "faults" if fleet.faults else "scaling")
     pool = model.cluster.pool
     channels = [*model.channels.values(), *([] if pool is None else [pool.channels])]
-    if "slow" in happens and any(map(_by_event, channels)):
+    if "slow" in happens and any(map(by_event, channels)):
         yield whole, "a channel is shared fairly or serves loads first, so none has times of its own"
     if "slow" in happens and model.fetch.read_buffer_layers is not None:
         yield whole, "fetch.read_buffer_layers serves channels layer by layer"
@@ -102,7 +102,7 @@ def findings(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> Iter
     if happens.isdisjoint(_COMES_AND_GOES) and fleet.scaling is None:
         return
     shared = [
-        name for name, planned in model.channels.items() if planned.scope != "machine" or _by_event(planned)
+        name for name, planned in model.channels.items() if planned.scope != "machine" or by_event(planned)
     ]
     reasons = (
         (any(planned.role != "both" for planned in machines), "prompts are handed over between machines"),
@@ -188,7 +188,3 @@ def _of_one(
                 yield Contradiction((*path, "machine"), f"channel {event.channel} is not one machine's")
             elif event.machine >= len(machines):
                 yield Contradiction((*path, "machine"), f"there are machines 0 to {len(machines) - 1}")
-
-
-def _by_event(channel: object) -> bool:
-    return getattr(channel, "sharing", "fifo") != "fifo" or getattr(channel, "priority", "") == "loads-first"

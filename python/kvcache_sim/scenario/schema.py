@@ -199,6 +199,11 @@ class ChannelSection(Section, kw_only=True):
     ]
 
 
+def by_event(channel: object) -> bool:
+    """Return True if the times of a channel's transfers are final only as they end: fair, or loads first."""
+    return getattr(channel, "sharing", "fifo") != "fifo" or getattr(channel, "priority", "") == "loads-first"
+
+
 class FetchSection(Section):
     """Loads of KV from lower tiers to the GPU."""
 

@@ -58,7 +58,7 @@ impl Engine {
             (Self::Vllm(_), AnyStore::Pool(_)) | (Self::VllmGroups(_), AnyStore::Groups(_)) => {
                 Ok(Some(engine))
             }
-            (Self::Sglang(_), AnyStore::Radix(tree)) if !tree.has_host() => Ok(Some(engine)),
+            (Self::Sglang(_), AnyStore::Radix(tree)) if !tree.has_storage() => Ok(Some(engine)),
             _ => {
                 let expected = "an engine's scheduler needs its own cache";
                 Err(PyValueError::new_err(expected))

@@ -164,17 +164,10 @@ impl RadixPool {
     /// tokens loaded.
     pub fn load(&mut self, request: u32) -> u64 {
         let held = self.of(request);
-        if held.on_host < LEAST_LOADED_TOKENS {
+        let Some(pages) = self.load_path(held.found_node, held.on_host) else {
             return 0;
-        }
-        self.tree.lock(held.found_node);
-        self.demand(held.on_host);
-        if self.free_tokens < held.on_host {
-            self.tree.unlock(held.found_node);
-            return 0;
-        }
-        self.free_tokens -= held.on_host;
-        self.tree.load(held.found_node);
+        };
+        self.tree.register_loaded(held.found_node, pages);
         // The lock of the load becomes the request's lock.
         self.tree.unlock(held.node);
         let protected = held.protected + held.on_host;
@@ -185,6 +178,22 @@ impl RadixPool {
             ..held
         });
         held.on_host
+    }
+
+    /// Loads and locks the path to a node, of which `tokens` tokens are on the host alone, if these are enough and
+    /// the device has capacity. Returns the pages loaded.
+    pub fn load_path(&mut self, node: u32, tokens: u64) -> Option<u32> {
+        if tokens < LEAST_LOADED_TOKENS {
+            return None;
+        }
+        self.tree.lock(node);
+        self.demand(tokens);
+        if self.free_tokens < tokens {
+            self.tree.unlock(node);
+            return None;
+        }
+        self.free_tokens -= tokens;
+        Some(self.tree.load(node))
     }
 
     /// Allocates the first `tokens` tokens of an admitted request that fits.

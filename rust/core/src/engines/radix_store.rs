@@ -15,6 +15,7 @@
 //! | `counts` | capacities, evictions and checks |
 //! | `in_tokens` | operations for SGLang's own scheduler, without leases |
 //! | `lookup` | the pages found, and their tiers |
+//! | `submitting` | copies for SGLang's own scheduler, several as one |
 //! | `storage_tier`, `storage` | a storage below the host: its pages and moves, and the store's use of it |
 
 mod contract;
@@ -27,6 +28,7 @@ mod storage;
 #[cfg(test)]
 mod storage_tests;
 mod storage_tier;
+mod submitting;
 #[cfg(test)]
 mod tests;
 

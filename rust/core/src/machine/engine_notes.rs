@@ -8,12 +8,15 @@ use crate::batch::StepRecord;
 use crate::convert::fit;
 use crate::step_time::StepShape;
 use crate::store::contract::BlockStore;
+use crate::store::{GPU, STAGING};
 
 /// The cached part of a request at its admission.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Cached {
     pub blocks: u32,
     pub tokens: u64,
+    /// The blocks that are loaded from the tier below the GPU.
+    pub lower_blocks: u32,
     /// True at the first admission.
     pub is_first: bool,
 }
@@ -41,7 +44,8 @@ impl<S: BlockStore> Desk<'_, S> {
         let arrival = request.arrival;
         if cached.is_first {
             let mut from_blocks = [0; MOST_TIERS];
-            from_blocks[0] = u64::from(cached.blocks);
+            from_blocks[GPU] = u64::from(cached.blocks - cached.lower_blocks);
+            from_blocks[STAGING] = u64::from(cached.lower_blocks);
             replica.first_admitted(&mut now, slot, &from_blocks, cached.tokens);
             replica.prefill_starts(slot, arrival.prompt_tokens - cached.tokens, now.ns);
         } else {
@@ -109,6 +113,22 @@ impl<S: BlockStore> Desk<'_, S> {
 }
 
 impl Replica {
+    /// Charges the stall of a request's step to the tier that its KV came from, or to its prefill where the KV of
+    /// other requests was waited for.
+    pub(super) fn stalled(&mut self, slot: Slot, tier: usize, stall_ns: u64, is_its_own: bool) {
+        let request = &mut self.requests[slot];
+        if request.generated.first_token_ns.is_some() {
+            return;
+        }
+        if is_its_own {
+            request.ttft.fetch_from_ns[tier] += stall_ns;
+            request.stalls.from_ns[tier] += stall_ns;
+            request.since_ns += stall_ns;
+        } else {
+            request.stalls.batch_ns += stall_ns;
+        }
+    }
+
     /// Counts a finished step of an engine's own scheduler.
     pub(super) fn step_of_engine(&mut self, shape: &StepShape, begin_ns: u64, end_ns: u64) {
         self.batch

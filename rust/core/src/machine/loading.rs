@@ -3,7 +3,6 @@
 
 use super::admitted::{Admission, LoadingId};
 use super::{Now, Replica, Slot};
-use crate::convert::fit;
 use crate::store::{Answer, MoveId};
 use crate::transfers::{TransferId, Watcher};
 
@@ -132,28 +131,15 @@ impl Replica {
     }
 
     /// Earliest end of a step that starts at `start_ns` and needs this KV layer by layer.
-    ///
-    /// From the arrival of layer k on, layers k … L are still to be computed. If layers arrive evenly, the first and
-    /// the last layer determine the end.
     pub(super) fn late_until(&mut self, id: LoadingId, start_ns: u64, compute_ns: u64) -> u64 {
         let mover = &self.mover;
-        let (loading, layers) = (&mut self.loads[id], mover.config().layers);
+        let loading = &mut self.loads[id];
         let mut end = start_ns + compute_ns;
         for &transfer in &loading.transfers {
-            let Some(sent) = mover.sent(transfer) else {
-                continue;
-            };
-            if sent.completion_ns <= start_ns {
-                continue;
-            }
-            for (computed, arrival) in mover.layer_times(transfer) {
-                // a transfer may have more layers than a step counts: the further ones must arrive before the step ends
-                let left = i128::from(layers) - i128::from(computed);
-                let part = -(-i128::from(compute_ns) * left).div_euclid(i128::from(layers));
-                let late = fit::<u64>((i128::from(arrival) + part).max(0));
-                if late > end {
-                    end = late;
-                    loading.latest = Some((transfer, computed, arrival));
+            if let Some(latest) = mover.latest_layer(transfer, start_ns, compute_ns) {
+                if latest.end_ns > end {
+                    end = latest.end_ns;
+                    loading.latest = Some((transfer, latest.layer, latest.arrival_ns));
                 }
             }
         }

@@ -26,7 +26,13 @@ impl Mover {
         Ok(())
     }
 
-    fn accept(&mut self, now: &mut Now<'_>, order: &Order, computed: Option<Times>) -> Answer<()> {
+    /// Sends an order, or queues it behind its dependencies; `computed` as in [`Mover::issue`].
+    pub(crate) fn accept(
+        &mut self,
+        now: &mut Now<'_>,
+        order: &Order,
+        computed: Option<Times>,
+    ) -> Answer<()> {
         let from = if order.from == REMOTE {
             self.config.remote
         } else {

@@ -11,6 +11,17 @@ use super::transfer::Transfer;
 use crate::convert::fit;
 use crate::store::{Answer, Times, GPU};
 
+/// The layer of a transfer for which a step ends late.
+#[derive(Clone, Copy, Debug)]
+pub struct LatestLayer {
+    /// End of the step.
+    pub end_ns: u64,
+    /// The layer, from 0.
+    pub layer: u64,
+    /// Its arrival.
+    pub arrival_ns: u64,
+}
+
 impl Mover {
     /// Returns a transfer's times as far as they are known, once it is on its channel.
     pub fn sent(&self, id: TransferId) -> Option<Transmission> {
@@ -45,6 +56,39 @@ impl Mover {
             .enumerate()
             .map(|(layer, ns)| (layer as u64, ns))
             .collect()
+    }
+
+    /// Returns the layer of a transfer that ends a step latest, if it ends it later than without the transfer. The
+    /// step starts at `start_ns`, takes `compute_ns`, and needs the transfer layer by layer.
+    ///
+    /// From the arrival of layer k on, layers k … L are still to be computed. If layers arrive evenly, the first and
+    /// the last layer determine the end.
+    pub fn latest_layer(
+        &self,
+        id: TransferId,
+        start_ns: u64,
+        compute_ns: u64,
+    ) -> Option<LatestLayer> {
+        let layers = self.config.layers;
+        let sent = self.sent(id)?;
+        if sent.completion_ns <= start_ns {
+            return None;
+        }
+        let mut latest: Option<LatestLayer> = None;
+        for (layer, arrival_ns) in self.layer_times(id) {
+            // a transfer may have more layers than a step counts: the further ones must arrive before the step ends
+            let left = i128::from(layers) - i128::from(layer);
+            let part = -(-i128::from(compute_ns) * left).div_euclid(i128::from(layers));
+            let end_ns = fit::<u64>((i128::from(arrival_ns) + part).max(0));
+            if end_ns > latest.map_or(start_ns + compute_ns, |latest| latest.end_ns) {
+                latest = Some(LatestLayer {
+                    end_ns,
+                    layer,
+                    arrival_ns,
+                });
+            }
+        }
+        latest
     }
 
     /// Returns the known arrivals of a transfer's layers, on a channel served layer by layer.

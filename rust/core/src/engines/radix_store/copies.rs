@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::convert::fit;
 use crate::engines::key_index::KeyMap;
+use crate::engines::radix_tree::host_tier::HostLock;
 use crate::engines::radix_tree::{RadixTree, Written, ROOT};
 use crate::ids::BlockRange;
 use crate::keys::BlockKeys;
@@ -16,10 +17,20 @@ pub(super) struct Copy {
     request: u32,
     pub start: u32,
     pub end: u32,
-    is_load: bool,
+    pub is_load: bool,
     /// Node that is kept, or the root for none. A load's pages are its request's, and under write-back SGLang
     /// waits for each write before it continues.
     pub kept: u32,
+}
+
+impl Copy {
+    /// Returns the host copies that a load needs until it ends.
+    pub fn host_lock(&self) -> Option<HostLock> {
+        (self.is_load && self.kept != ROOT).then_some(HostLock {
+            node: self.kept,
+            pages: self.end - self.start,
+        })
+    }
 }
 
 /// Indices in `Copies::moving`.
@@ -35,6 +46,10 @@ pub(super) struct Copies {
     pub orders: Vec<Order>,
     /// Moves of the pages that are being written, and of those being loaded, by key.
     moving: [KeyMap<u64, MoveId>; 2],
+    /// Writes, and loads, that are to be submitted as one copy each.
+    queued: [Vec<Order>; 2],
+    /// Further moves of a copy that was submitted for several.
+    merged: KeyMap<MoveId, Vec<MoveId>>,
 }
 
 impl Copies {
@@ -45,6 +60,8 @@ impl Copies {
             moves: Slots::default(),
             orders: Vec::new(),
             moving: Default::default(),
+            queued: Default::default(),
+            merged: KeyMap::default(),
         }
     }
 
@@ -103,6 +120,62 @@ impl Copies {
             kept: ROOT,
         };
         self.start(copy, Route::up_from(STAGING), after)
+    }
+
+    /// Queues the load of the pages up to a node, whose path is locked, and locks their host copies.
+    pub fn load_path(&mut self, tree: &mut RadixTree, request: u32, pages: BlockRange, kept: u32) {
+        tree.lock_host(kept, pages.len());
+        let copy = Copy {
+            request,
+            start: pages.start,
+            end: pages.end,
+            is_load: true,
+            kept,
+        };
+        self.start(copy, Route::up_from(STAGING), &[]);
+        self.queued[LOADS].extend(self.orders.pop());
+    }
+
+    /// Queues the orders from a position on, which are writes.
+    pub fn queue_from(&mut self, position: usize) {
+        self.queued[WRITES].extend(self.orders.drain(position..));
+    }
+
+    /// Orders the queued writes as one copy.
+    pub fn submit_writes(&mut self) {
+        self.submit(WRITES);
+    }
+
+    /// Orders the queued loads as one copy.
+    pub fn submit_loads(&mut self) {
+        self.submit(LOADS);
+    }
+
+    fn submit(&mut self, kind: usize) {
+        let mut queued = std::mem::take(&mut self.queued[kind]).into_iter();
+        let Some(mut order) = queued.next() else {
+            return;
+        };
+        let further: Vec<Order> = queued.collect();
+        order.blocks += further.iter().map(|order| order.blocks).sum::<u64>();
+        if !further.is_empty() {
+            let ids = further.iter().map(|order| order.id).collect();
+            self.merged.insert(order.id, ids);
+        }
+        self.orders.push(order);
+    }
+
+    /// Returns the moves that end with a move, itself first.
+    pub fn ending_with(&mut self, id: MoveId) -> Vec<MoveId> {
+        let mut moves = vec![id];
+        moves.extend(self.merged.remove(&id).into_iter().flatten());
+        moves
+    }
+
+    /// Returns the host copies that loads need.
+    pub fn host_locks(&self) -> impl Iterator<Item = HostLock> + '_ {
+        let loads = self.moves.iter().map(|(_, copy)| copy);
+        loads.filter_map(Copy::host_lock)
     }
 
     /// Starts the copy of pages that the tree has written; they stay on the device meanwhile, except under

@@ -151,6 +151,7 @@ impl MachineStore for RadixStore {
     fn check(&self) -> Result<(), Violation> {
         self.pool.check_with(self.copies.kept())?;
         let kept = self.storage.iter().flat_map(StorageTier::kept);
+        let kept = kept.chain(self.copies.host_locks());
         self.pool.tree.check_host_locks(kept)?;
         let (coming, reserved) = (
             self.storage.as_ref().map_or(0, StorageTier::coming),

@@ -18,6 +18,8 @@ impl RadixStore {
         Prefix {
             node: found.device_node,
             tokens: u64::from(found.device_pages) * self.page,
+            host_node: found.node,
+            host_tokens: u64::from(found.pages - found.device_pages) * self.page,
         }
     }
 
@@ -45,6 +47,7 @@ impl RadixStore {
     pub fn evict_until_free(&mut self, tokens: u64, now_ns: u64) {
         let before = self.evictions();
         self.pool.demand(tokens);
+        self.start_writes();
         self.note_evicted(before, now_ns);
     }
 
@@ -76,6 +79,7 @@ impl RadixStore {
     pub fn check_in_tokens(&mut self, request: u32, tokens: u64) -> Answer<()> {
         self.check_free_tokens(request, tokens)?;
         self.pool.checkpoint(request, tokens);
+        self.queue_writes();
         let protected = self.pool.protected_tokens(request) / self.page;
         self.progress[request as usize].full = fit::<u32>(protected);
         Ok(())
@@ -93,6 +97,7 @@ impl RadixStore {
         self.check_free_tokens(request, tokens)?;
         self.progress[request as usize].full = 0;
         self.pool.finish(request, tokens);
+        self.queue_writes();
         Ok(())
     }
 

@@ -43,6 +43,26 @@ impl RadixStore {
             }
         }
     }
+
+    /// Ends the copies between device and host that a move stands for, and writes to the storage.
+    fn finish_copies(&mut self, id: MoveId) -> Answer<()> {
+        let tree = &mut self.pool.tree;
+        for id in self.copies.ending_with(id) {
+            let run = self.copies.finish(tree, id)?;
+            if let Some(HostLock { node, pages }) = run.host_lock() {
+                tree.unlock_host(node, pages);
+                tree.register_loaded(node, pages);
+            } else if let (Some(storage), true) = (&mut self.storage, run.kept != ROOT) {
+                let kept = Some(HostLock {
+                    node: run.kept,
+                    pages: run.end - run.start,
+                });
+                let keys = self.copies.keys_of(run);
+                storage.back_up(tree, keys, kept, &mut self.copies.orders, Vec::new());
+            }
+        }
+        Ok(())
+    }
 }
 
 impl PrefetchingStore for RadixStore {
@@ -136,17 +156,7 @@ impl MovingStore for RadixStore {
                     tree.unlock_host(node, pages);
                 }
             }
-            (_, storage) => {
-                let run = self.copies.finish(tree, id)?;
-                if let (Some(storage), true) = (storage, run.kept != ROOT) {
-                    let kept = Some(HostLock {
-                        node: run.kept,
-                        pages: run.end - run.start,
-                    });
-                    let keys = self.copies.keys_of(run);
-                    storage.back_up(tree, keys, kept, &mut self.copies.orders, Vec::new());
-                }
-            }
+            _ => return self.finish_copies(id),
         }
         Ok(())
     }

@@ -183,13 +183,24 @@ impl RadixTree {
         }
     }
 
-    /// Loads the nodes from `node` up that are only on the host to the device.
-    pub fn load(&mut self, node: u32) {
-        let mut at = node;
+    /// Loads the nodes from `node` up that are only on the host to the device. Returns their pages.
+    pub fn load(&mut self, node: u32) -> u32 {
+        let (mut at, mut pages) = (node, 0);
         while !self.nodes[at as usize].on_device {
             self.set_device(at, true);
-            self.register_duplicate(at);
+            pages += self.nodes[at as usize].pages;
             at = self.nodes[at as usize].parent;
+        }
+        pages
+    }
+
+    /// Registers the nodes that have the last `pages` pages up to a node's end as nodes on both tiers.
+    pub fn register_loaded(&mut self, mut node: u32, pages: u32) {
+        let mut left = pages;
+        while left > 0 && node != ROOT {
+            self.register_duplicate(node);
+            left = left.saturating_sub(self.nodes[node as usize].pages);
+            node = self.nodes[node as usize].parent;
         }
     }
 }

@@ -30,7 +30,8 @@ impl EngineScheduler for SglangScheduler {
         self.sequences.put(slot, sequence);
         self.waiting.push(slot);
         if self.steps.flight.is_none() {
-            self.boundary_ns.get_or_insert(desk.now_ns);
+            let known_ns = self.boundary_ns.unwrap_or(u64::MAX);
+            self.boundary_ns = Some(known_ns.min(desk.now_ns.max(self.blocked_ns)));
         }
         Ok(())
     }
@@ -47,28 +48,37 @@ impl EngineScheduler for SglangScheduler {
     }
 
     fn at_boundary(&mut self, desk: &mut Desk<'_>) -> Answer<()> {
-        if let Some(step) = self.steps.flight.take() {
+        let ended = |step: &mut Step| step.end_ns.max(self.blocked_ns) <= desk.now_ns;
+        if let Some(step) = self.steps.flight.take_if(ended) {
             desk.replica
                 .step_of_engine(&step.shape, step.begin_ns, step.end_ns);
             self.step_ended(desk, &step)?;
+            self.submit_writes(desk)?;
             if desk.replica.logs_stats(step.computes_prompts) {
                 desk.replica.publish(self.running(), desk.store)?;
             }
         }
         self.release_aborted(desk)?;
-        self.steps.flight = self.steps.lookahead.take();
+        if self.steps.flight.is_none() {
+            self.steps.flight = self.steps.lookahead.take();
+        }
         for _ in 0..MOST_PASSES {
-            if self.steps.flight.is_none() {
+            if self.steps.flight.is_none() && self.blocked_ns <= desk.now_ns {
                 self.steps.flight = self.next_step(desk, desk.now_ns)?;
             }
         }
-        self.boundary_ns = self.steps.flight.as_ref().map(|step| step.end_ns);
-        if let (true, Some(end_ns)) = (
-            self.config.async_scheduling.has_lookahead(),
-            self.boundary_ns,
-        ) {
+        let end_ns = self.steps.flight.as_ref().map(|step| step.end_ns);
+        // the next pass comes once the scheduler has waited
+        let is_blocked = self.blocked_ns > desk.now_ns;
+        let has_lookahead = self.config.async_scheduling.has_lookahead();
+        if let (true, false, Some(end_ns)) = (has_lookahead, is_blocked, end_ns) {
             self.steps.lookahead = self.next_step(desk, end_ns)?;
         }
+        self.boundary_ns = match end_ns {
+            Some(_) if has_lookahead && is_blocked => Some(self.blocked_ns),
+            Some(end_ns) => Some(end_ns.max(self.blocked_ns)),
+            None => self.next_change(desk),
+        };
         if self.steps.flight.is_none() && self.waiting.is_empty() {
             self.ratio.reset();
             desk.replica.publish(self.running(), desk.store)?;
@@ -96,17 +106,21 @@ impl EngineScheduler for SglangScheduler {
 impl SglangScheduler {
     /// Decides the next step, which begins at `begin_ns` or later; `None` if there is nothing to compute.
     fn next_step(&mut self, desk: &mut Desk<'_>, begin_ns: u64) -> Answer<Option<Step>> {
+        self.poll(desk)?;
         self.launched_join(desk.store)?;
         let step = match self.prefill_step(desk)? {
             Some(step) => Some(step),
             None => self.decode_step(desk)?,
         };
+        self.write_back(desk)?;
         desk.replica.left_waiting(self.waiting.len());
         let Some(mut step) = step else {
             return Ok(None);
         };
+        let begin_ns = begin_ns.max(self.blocked_ns);
         step.begin_ns = begin_ns;
-        step.end_ns = begin_ns + desk.replica.batch.duration_ns(&step.shape);
+        let compute_ns = desk.replica.batch.duration_ns(&step.shape);
+        step.end_ns = self.end_ns(desk, &mut step, compute_ns);
         if step.computes_prompts {
             let members = step.members.iter().map(|member| member.0);
             self.steps.launched = Some(Launched {
@@ -119,6 +133,13 @@ impl SglangScheduler {
             log.scheduled(begin_ns, &step.shape, self.held, waiting);
         }
         Ok(Some(step))
+    }
+
+    /// Time at which a scheduler without a step has something to do: once a copy ends.
+    fn next_change(&self, desk: &Desk<'_>) -> Option<u64> {
+        let copy_ns = desk.replica.next_arrival().map(|(ns, _)| ns);
+        let blocked_ns = Some(self.blocked_ns).filter(|&ns| ns > desk.now_ns);
+        blocked_ns.or(copy_ns)
     }
 
     /// Moves the requests of the step decided before to the running requests, once their prompts are complete. The

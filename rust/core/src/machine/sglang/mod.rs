@@ -7,6 +7,7 @@
 //! | `sequence` | one request between its arrival and its last token |
 //! | `policy` | order of the queue |
 //! | `prefill` | a step of prompts: chunks, admissions, decodes mixed in |
+//! | `copies` | copies between the GPU and HiCache's host, and what a step waits for |
 //! | `decode` | a step of decodes, and retraction |
 //! | `new_token_ratio` | share of an answer that is reserved at an admission |
 //! | `step` | the tokens and the requests of a step |
@@ -17,6 +18,7 @@
 
 mod aborts;
 mod boundary;
+mod copies;
 mod decode;
 mod new_token_ratio;
 mod outputs;
@@ -80,6 +82,8 @@ pub struct SglangScheduler {
     refreshes: u64,
     steps: Steps,
     boundary_ns: Option<u64>,
+    /// Time until which the scheduler waits for copies to the host (`write_back`).
+    blocked_ns: u64,
     /// True if clients have aborted requests with KV.
     aborts_pending: bool,
     /// The schedule, if it is logged.
@@ -101,6 +105,7 @@ impl SglangScheduler {
             refreshes: 0,
             steps: Steps::default(),
             boundary_ns: None,
+            blocked_ns: 0,
             aborts_pending: false,
             log: None,
         }

@@ -11,6 +11,10 @@ impl SglangScheduler {
         for &(slot, decodes) in &step.members {
             let s = &mut self.sequences[slot];
             s.steps_in_flight -= 1;
+            if !decodes {
+                self.charge_stall(desk, slot, step.stall_ns);
+            }
+            let s = &mut self.sequences[slot];
             if s.is_finished || s.is_retracted {
                 // a surplus token, or a token whose KV is gone: it is generated again
             } else if s.extend.middle_chunks > 0 {

@@ -2,6 +2,7 @@
 
 use super::super::engine_notes::Cached;
 use super::super::{Replica, Slot};
+use super::sequence::Sequence;
 use super::step::Step;
 use super::{Desk, SglangScheduler};
 use crate::convert::{fit, whole};
@@ -56,6 +57,50 @@ impl Adder {
     }
 }
 
+/// The part of a prompt that a step computes, and the tokens reserved for the answer.
+#[derive(Clone, Copy, Debug)]
+struct Share {
+    tokens: u64,
+    answer: u64,
+    /// True if the prompt continues after it.
+    is_chunk: bool,
+}
+
+impl Sequence {
+    /// Selects the tokens to compute behind a prefix of `prefix` tokens, or the reason to admit no request.
+    fn selected(
+        &self,
+        prefix: u64,
+        adder: &Adder,
+        store: &RadixStore,
+        page: u64,
+    ) -> Result<Share, Verdict> {
+        let lacking = self.extend.filled - self.found.tokens;
+        let whole = (lacking + self.to_come() + page) as f64;
+        if whole >= store.spare_tokens_with(self.found) as f64 - adder.total_offset {
+            return Err(Verdict::NoCapacity);
+        }
+        let tokens = self.extend.filled - prefix;
+        if fit::<i64>(tokens.div_ceil(page) * page) <= adder.chunk {
+            return Ok(Share {
+                tokens,
+                answer: self.whole_answer(),
+                is_chunk: false,
+            });
+        }
+        // a chunk ends with a page
+        let most = fit::<u64>(adder.chunk.max(0)) / page * page;
+        match (prefix + most) / page * page - prefix {
+            0 => Err(Verdict::Stop),
+            tokens => Ok(Share {
+                tokens,
+                answer: 0,
+                is_chunk: true,
+            }),
+        }
+    }
+}
+
 impl SglangScheduler {
     /// Composes a step of prompts, with the running requests' tokens if chunks are mixed. Returns `None` if there is
     /// no prompt to compute, or none fits.
@@ -85,7 +130,9 @@ impl SglangScheduler {
         if let Some(slot) = self.chunked {
             self.sequences[slot].extend.middle_chunks += 1;
         }
+        let load = self.load(desk)?;
         let mut step = self.take_chunks(desk.replica, desk.store, &adder.slots, desk.now_ns)?;
+        step.load = load;
         if self.config.enable_mixed_chunk && !self.running.is_empty() {
             self.mix(desk, &mut step)?;
         }
@@ -176,33 +223,38 @@ impl SglangScheduler {
     fn add_one(&mut self, desk: &mut Desk<'_>, adder: &mut Adder, slot: Slot) -> Verdict {
         let page = self.config.page_size;
         let s = &mut self.sequences[slot];
-        let prefix = s.found.tokens;
-        let lacking = s.extend.filled - prefix;
-        let whole = (lacking + s.to_come() + page) as f64;
-        if whole >= desk.store.spare_tokens_with(s.found) as f64 - adder.total_offset {
-            return Verdict::NoCapacity;
-        }
-        let (mut tokens, mut answer) = (lacking, s.whole_answer());
-        let paged = fit::<i64>(lacking.div_ceil(page) * page);
-        if paged > adder.chunk {
-            // a chunk ends with a page
-            let most = fit::<u64>(adder.chunk.max(0)) / page * page;
-            tokens = (prefix + most) / page * page - prefix;
-            if tokens == 0 {
-                return Verdict::Stop;
+        let found = s.found;
+        let whole = s.selected(found.loaded().tokens, adder, desk.store, page);
+        let mut share = match whole {
+            Ok(share) => share,
+            Err(verdict) => return verdict,
+        };
+        if found.host_tokens > 0 {
+            s.is_loading = desk.store.load_back(s.request, found, desk.now_ns);
+            if s.is_loading {
+                s.found = found.loaded();
+            } else {
+                // what was to be loaded is computed, and may no longer fit
+                share = match s.selected(found.tokens, adder, desk.store, page) {
+                    Ok(share) => share,
+                    Err(verdict) => return verdict,
+                };
             }
-            answer = 0;
+        }
+        if share.is_chunk {
             adder.new_chunked = Some(slot);
         }
+        let (prefix, tokens) = (s.found.tokens, share.tokens);
         (s.extend.prefix, s.extend.end, s.extend.chunk) = (prefix, prefix + tokens, tokens);
         let cached = Cached {
             blocks: fit::<u32>(prefix / page),
             tokens: prefix,
+            lower_blocks: fit::<u32>((prefix - found.tokens) / page),
             is_first: !std::mem::replace(&mut s.was_admitted, true),
         };
         desk.store.hold(s.request, s.found);
         adder.slots.push(slot);
-        adder.reserve(tokens, answer, page);
+        adder.reserve(tokens, share.answer, page);
         desk.admitted(slot, cached, &mut self.log);
         adder.verdict(desk.store)
     }

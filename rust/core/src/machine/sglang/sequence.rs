@@ -37,6 +37,8 @@ pub(super) struct Sequence {
     pub committed: u64,
     /// Steps in flight that it is part of.
     pub steps_in_flight: u64,
+    /// True if a step in flight loads its KV.
+    pub is_loading: bool,
     /// True if it lost its KV and has not been admitted again.
     pub is_retracted: bool,
     pub is_finished: bool,
@@ -64,7 +66,8 @@ impl Sequence {
 
     /// Cached tokens that may be used: the last known token is always computed.
     pub fn matched(&self) -> u64 {
-        self.found.tokens.min(self.known() - 1)
+        let tokens = self.found.tokens + self.found.host_tokens;
+        tokens.min(self.known() - 1)
     }
 
     /// Expected tokens still to be generated.

@@ -2,6 +2,7 @@
 
 use super::super::Slot;
 use crate::step_time::StepShape;
+use crate::transfers::TransferId;
 
 /// A step that has been decided.
 #[derive(Clone, Debug, Default)]
@@ -13,6 +14,10 @@ pub(super) struct Step {
     /// The request whose prompt continues after it.
     pub chunked: Option<Slot>,
     pub shape: StepShape,
+    /// The copy that brings KV of its prompts, layer by layer.
+    pub load: Option<TransferId>,
+    /// Time by which it ends later than it would without the copy.
+    pub stall_ns: u64,
     pub begin_ns: u64,
     pub end_ns: u64,
 }

@@ -87,6 +87,7 @@ impl<B: Blocks> VllmScheduler<B> {
         step.slots.push(slot);
         self.running.push(slot);
         let cached = Cached {
+            lower_blocks: 0,
             blocks: hit_blocks,
             tokens: cached,
             is_first: !std::mem::replace(&mut s.was_admitted, true),

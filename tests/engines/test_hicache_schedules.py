@@ -1,0 +1,127 @@
+"""HiCache below SGLang's own scheduler: times by hand, sums of drawn runs, what is refused.
+
+``test_engine_streams.py`` has recorded streams of SGLang's own classes, ``make oracles`` fresh ones.
+"""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from kvcache_sim.base.errors import KvsimError
+from kvcache_sim.cache.settings import CacheSettings
+from kvcache_sim.model.step_times import load_step_time
+from kvcache_sim.serving.settings import ReplicaSettings
+from kvcache_sim.simulation import RunOptions
+from kvcache_sim.simulation.simulation import Simulation
+from support.clusters import cluster
+from support.examples import examples
+from support.small_traces import trace_of
+from support.tiered_scenario import load
+from support.traces import random_trace
+
+MS = 10**6
+
+
+def run(trace, pages=(40, 100), write="through", page=16, **changes):
+    """Serve a trace; a step takes 5 ms and 20 us a token, the copy of a page 1 ms, layer by layer of four."""
+    replica = ReplicaSettings(
+        **{"max_num_batched_tokens": 512, "max_num_seqs": 8, "scheduler": "sglang", **changes}
+    )
+    settings = cluster(pages)
+    cache = CacheSettings(
+        block_size_tokens=page,
+        semantics="sglang",
+        lower_semantics="hicache",
+        lower_write=write,
+        kv_bytes_per_token=4_000,
+        num_layers=4,
+    )
+    machine = replace(
+        settings.machines[0],
+        replica=replica,
+        step_time=load_step_time("linear:base=5ms,token=20us,decode=0us,context=0ns"),
+    )
+    rate = page * 4_000 * 1_000
+    channels = {
+        name: replace(channel, bandwidth_bytes_per_s=rate, latency_ns=0, piece_overhead_ns=0)
+        for name, channel in settings.channels.items()
+    }
+    settings = replace(settings, machines=(machine,), cache=cache, channels=channels)
+    return Simulation(settings, trace, RunOptions(check="full")).run()
+
+
+def ttft_ns(done):
+    return (done.requests["first_token_ns"] - done.requests["arrival_ns"]).tolist()
+
+
+def two_prompts(last, arrivals_ms, answers=(1, 1, 1)):
+    """Two prompts of 30 pages that do not fit together, and a third one."""
+    rows = [[f"a{k}" for k in range(30)], [f"b{k}" for k in range(30)], last]
+    return trace_of(rows, 16, [16 * len(row) for row in rows], [ms * MS for ms in arrivals_ms], list(answers))
+
+
+AGAIN = [f"a{k}" for k in range(30)] + ["c"]
+
+
+def test_a_step_waits_for_its_load_layer_by_layer():
+    done = run(two_prompts(AGAIN, (0, 1_000, 2_000)), async_scheduling="none")
+    third = {name: int(done.requests[name][2]) for name in ("cached_cpu_tokens", "cached_gpu_tokens")}
+    assert third == {"cached_cpu_tokens": 480, "cached_gpu_tokens": 0}
+    # 30 pages come in 30 ms, a layer every 7.5 ms; the last layer's share of 5.32 ms of computing is left then
+    computing, last_layer = 5_320_000, 1_330_000
+    assert ttft_ns(done)[2] == 30 * MS + last_layer
+    assert done.requests["fetch_cpu_ns"][2] == 30 * MS + last_layer - computing
+    assert done.requests["prefill_ns"][2] == computing
+
+
+def test_the_scheduler_waits_while_it_writes_back():
+    """The second prompt's step begins once a whole leaf, the first one's 30 pages, has been written."""
+    done = run(two_prompts(["c"], (0, 1_000, 2_000)), write="back", async_scheduling="none")
+    step = 5 * MS + 480 * 20_000
+    assert ttft_ns(done)[:2] == [step, 30 * MS + step]
+
+
+def test_a_written_page_stays_until_its_copy_ends():
+    """What the second prompt needs is being written until 30 ms after the first one's end."""
+    step = 5 * MS + 480 * 20_000
+    done = run(two_prompts(["c"], (0, 20, 2_000)), async_scheduling="none")
+    first_ends = step
+    assert ttft_ns(done)[1] == first_ends + 30 * MS - 20 * MS + step
+
+
+writes = st.sampled_from(["back", "through", "selective"])
+
+
+@examples(40)
+@given(
+    write=writes,
+    pages=st.sampled_from([(110, 40), (130, 300), (200, 90)]),
+    mode=st.sampled_from(["none", "length", "stop-token"]),
+    policy=st.sampled_from(["fcfs", "lpm", "dfs-weight"]),
+    seed=st.integers(1, 9),
+)
+def test_what_the_host_serves_is_what_is_loaded(write, pages, mode, policy, seed):
+    trace = random_trace(seed, requests=40, sessions=7)
+    done = run(trace, pages, write, async_scheduling=mode, schedule_policy=policy)
+    loaded = done.counters.get("edge.cpu->gpu.bytes", 0) // 4_000
+    served = int(done.requests["cached_cpu_tokens"].sum())
+    preempted = done.requests["preemptions"].sum() > 0
+    assert served == loaded or (preempted and served < loaded)
+    assert done.requests["finish_ns"].min() > 0
+
+
+@pytest.mark.parametrize(
+    ("setting", "why"),
+    [
+        ("fetch.layer_pipelining=false", "a load layer by layer"),
+        ("channels.gpu-to-cpu.sharing=fair", "first come, first served"),
+        ("channels.gpu-to-cpu.scope=cluster", "each machine has its own"),
+        ("tiers.disk.capacity=9000 blocks", "the cpu is the last tier"),
+    ],
+)
+def test_what_is_not_simulated_is_one_line(setting, why):
+    base = ["replica.scheduler=sglang", "tiers.cpu.semantics=hicache", "write.policy=through", "tiers.disk="]
+    prefetch = ["prefetch.policy=queued", "fetch.policy=wait"] if "disk" in setting else []
+    with pytest.raises(KvsimError, match=why):
+        load(*base, *prefetch, setting)
