@@ -156,3 +156,43 @@ def test_a_label_is_the_last_resort():
         found = predict([*base, after], TABLE)[1]
         assert (found.cause, found.is_by_label) == (cause, is_by_label)
         assert found.lost_tokens == 30_000
+
+
+def side(name: str, start_s: float, read: int, written: int) -> Call:
+    """Return the first call of a sub-agent whose log has neither tools nor system."""
+    made = call(name, start_s, f"user:{name}:1000", counts=Counts(read, 3, written))
+    conversation = Conversation("anthropic", "", "s", f"s {name}", is_side=True)
+    return msgspec.structs.replace(made, conversation=conversation, added=(Segment("system"), *made.added))
+
+
+def test_sub_agents_read_what_the_first_of_them_wrote_once_its_answer_has_begun():
+    agents = [
+        side("a", 0, 0, 8000),
+        side("b", 0.2, 0, 8000),
+        side("c", 9, 7003, 997),
+        side("d", 20, 7003, 900),
+    ]
+    assert [each.read for each in predict(agents, TABLE)] == [0, 0, 7003, 7003]
+
+
+def test_a_prompt_below_the_minimum_leaves_nothing():
+    calls = [call("1", 0, "system:s:3000"), call("2", 9, "user:u:500", history=History("1"))]
+    calls.append(call("3", 18, "user:v:5000", history=History("2")))
+    calls.append(call("4", 27, "user:w:10", history=History("3")))
+    assert rows(calls) == [
+        (0, 0, "first"),
+        (0, 0, "below minimum"),
+        (0, 8500, "below minimum"),
+        (8500, 10, "continue"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("gap_s", "read", "cause"), [(300, 0, "ttl"), (305, 8000, "continue"), (305, 0, "ttl")]
+)
+def test_between_300_and_310_seconds_no_rule_decides(gap_s, read, cause):
+    first = call("1", 0, "system:s:8000", counts=Counts(0, 0, 8000))
+    counts = Counts(read, 0, 8100 - read)
+    found = predict([first, call("2", gap_s, "user:u:100", history=History("1"), counts=counts)], TABLE)[1]
+    assert found.cause == (cause if gap_s > 300 else "tools")  # at 300 s it is still kept
+    assert found.doubt == ("300 to 310 s" if gap_s > 300 else "tools or system")

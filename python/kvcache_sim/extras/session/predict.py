@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from kvcache_sim._core import HostedCache
+from kvcache_sim.base.units import NS_PER_S
 from kvcache_sim.base.values import Value
 from kvcache_sim.base.values import field as value_field
 from kvcache_sim.extras.session.calls import Call, Counts, Predicted, Segment
@@ -21,6 +22,7 @@ from kvcache_sim.extras.session.prompts import HEAD, Prompt, Prompts, first_diff
 from kvcache_sim.model.prices import TTL_NS, ModelPrice, PriceTable, Provider
 
 _FOREVER_NS = 1 << 63
+_NS_A_DAY = 86_400 * NS_PER_S
 _BYTES_A_TOKEN = 4.0
 _WITHOUT_MARKS = ("openai", "deepseek")
 #: Kinds of caches by the provider of a model that no table names.
@@ -135,6 +137,7 @@ class Replay:
         self._table, self._settings, self._known = table, settings, known
         self._caches: dict[str, Prompts] = {}
         self._ended: dict[str, Ended] = {}
+        self._rules: dict[tuple[str, str, int], tuple[Provider, ModelPrice | None]] = {}
         #: By head, the first prompt that began with it and found nothing.
         self._openings: dict[str, Asked] = {}
 
@@ -176,7 +179,10 @@ class Replay:
         return predicted
 
     def _asked(self, call: Call) -> Asked:
-        rules, price = rules_of(self._table, call)
+        key = (call.conversation.provider, call.model, call.start_ns // _NS_A_DAY)
+        if key not in self._rules:
+            self._rules[key] = rules_of(self._table, call)
+        rules, price = self._rules[key]
         if rules.policy not in self._caches:
             self._caches[rules.policy] = Prompts(_cache(rules, self._settings))
         prompts, before = self._caches[rules.policy], self._ended.get(call.history.before)
@@ -212,6 +218,8 @@ class Replay:
     def _size(self, asked: Asked, prefix: int) -> int:
         """Return the tokens of a prefix: as counts have shown, else by texts after the nearest known one."""
         prompts, rest = asked.prompts, list[Segment]()
+        if prefix in prompts.sizes:
+            return prompts.sizes[prefix]
         opening = self._openings.get(prompts.name(prefix))
         if opening is not None and prompts.name(prefix) not in self._known.heads:
             messages = [each for each in opening.call.added if each.kind not in HEAD]
