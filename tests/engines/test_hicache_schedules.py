@@ -83,7 +83,7 @@ def test_the_scheduler_waits_while_it_writes_back():
 
 
 def test_a_written_page_stays_until_its_copy_ends():
-    """What the second prompt needs is being written until 30 ms after the first one's end."""
+    """The second prompt's pages are being written until 30 ms after the first one's end."""
     step = 5 * MS + 480 * 20_000
     done = run(two_prompts(["c"], (0, 20, 2_000)), async_scheduling="none")
     first_ends = step

@@ -212,8 +212,7 @@ class ReplicaSection(Section):
     pp_steps: Annotated[
         StageSteps,
         about(
-            "with pp and async_scheduling: a request's next step is decided when its token has returned, at "
-            "once and chained to the last, or spaced by pp decisions"
+            "with pp and async_scheduling: when a request's next step is decided, as vLLM's releases differ"
         ),
     ] = "spaced"
     stage_launch: Annotated[DurationNs, about("with pp: CPU time of each stage to launch a micro-batch")] = 0
