@@ -1026,6 +1026,9 @@ class TieredPoolStore(MachineStore, LowerTiers, LoadedStore):
     prompt tokens of each request, and the tokens per block.
     """
 
+    def free_queue(self) -> list[int | None]:
+        """Return the keys of the free blocks in the order of allocation; None for a block without a key."""
+
     @staticmethod
     def with_offload(
         keys: Keys,

@@ -174,13 +174,17 @@ class Engine:
             self.steps.append((start, total - decodes, decodes, *self.scheduler.get_request_counts()))
         return out, end, brings
 
+    def outputs(self, **values: Any) -> Record:
+        """Return what the model runner returns of a step."""
+        return Record(**values)
+
     def process(self, out: Any, brings: list[str]) -> None:
         """Hand a step's tokens over at its end, which is now."""
         order = list(out.num_scheduled_tokens)
         sampled = [[-1] if name in brings else [] for name in order]
         before = {name: request.num_output_tokens for name, request in self.live.items()}
         positions = {name: index for index, name in enumerate(order)}
-        outputs = Record(
+        outputs = self.outputs(
             sampled_token_ids=sampled,
             req_id_to_index=positions,
             prompt_logprobs_dict={},

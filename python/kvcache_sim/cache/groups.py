@@ -67,6 +67,8 @@ class Newcomer(Value):
     kept_blocks: int = 0
     #: True if all its tokens must fit, not only those of its first step.
     whole: bool = True
+    #: Free blocks that prompts at work still need, where it first waits for a load.
+    claimed_blocks: int = 0
     #: Most steps in flight: blocks that they read are kept until they have finished.
     steps_in_flight: int = 1
 

@@ -136,7 +136,7 @@ def _with_lower(
 
 #: By the rules of the tier below: an engine's GPU with the engine's own lower tier.
 WITH_LOWER: dict[LowerEngine, StoreKind] = {
-    "vllm-offload": _with_lower("vllm", ("lru", "arc")),
+    "vllm-offload": replace(_with_lower("vllm", ("lru", "arc")), schedulers=("kvsim", "vllm")),
     "lmcache": replace(_with_lower("vllm", ("lru", "lfu", "fifo", "mru")), lower_tiers=2),
     "lmcache-server": replace(_with_lower("vllm", ("lru", "arc")), lower_tiers=2),
     "hicache": replace(

@@ -113,9 +113,16 @@ def _below_own_scheduler(model: ScenarioModel, machine: MachineSection) -> Itera
     if _DISK in machine.tiers.lower:
         yield Contradiction(("tiers", _DISK), f"with {scheduler} the {_OWN} is the last tier")
     if not model.fetch.layer_pipelining:
-        yield ("fetch", "layer_pipelining"), f"{scheduler} uses a load layer by layer"
+        whole = (
+            "waits for a whole load" if machine.replica.scheduler == "vllm" else "uses a load layer by layer"
+        )
+        yield ("fetch", "layer_pipelining"), f"{scheduler} {whole}"
     if model.fetch.read_buffer_layers is not None:
         yield ("fetch", "read_buffer_layers"), f"{scheduler} has no read buffers"
+    if (machine.replica.pp or 1) > 1:
+        yield Contradiction(
+            ("tiers", _OWN, "semantics"), f"with {scheduler} micro-batches have no lower tier"
+        )
     for name, channel in model.channels.items():
         if channel.scope != "machine" or by_event(channel):
             why = f"with {scheduler} each machine has its own, first come, first served"

@@ -63,6 +63,9 @@ def _of_neighbors(cluster: ClusterSettings) -> Iterator[tuple[str, str]]:
     channels = [*cluster.channels.values(), *(network.default for network in networks)]
     by_layer = cluster.movement.read_buffer_layers is not None or not all(map(plain, channels))
     is_used = any(each.role == "prefill" or len(each.tiers) > 1 for each in cluster.machines)
+    tiered = [each for each in cluster.machines if len(each.tiers) > 1]
+    if by_layer and any(each.replica.scheduler == "vllm" for each in tiered):
+        yield "channels", "copies below vLLM's scheduler are sent first come, first served, as a whole"
     if by_layer and is_used and cluster.membership.changes_members:
         yield "membership", "machines whose channels are served layer by layer neither come nor go"
     if store_kind(cluster.cache) is TREE and cluster.cache.groups is None:
@@ -95,6 +98,12 @@ def _of_machine(where: str, machine: MachineSettings, cache: CacheSettings) -> I
         yield f"{where}.replica.stages", "micro-batches are those of vLLM's own scheduler"
     if machine.replica.scheduler == "vllm" and store_kind(cache).name != "vllm":
         yield f"{where}.replica.scheduler", "vLLM's scheduler needs its pool: cache.semantics vllm"
+    if machine.replica.scheduler in _ENGINES and len(machine.tiers) > 1:
+        below = f"{where}.tiers.{machine.tiers[1].name}"
+        if machine.replica.scheduler not in store_kind(cache).schedulers:
+            yield below, f"this tier does not lie below {_ENGINES[machine.replica.scheduler]}'s scheduler"
+        elif machine.replica.scheduler == "vllm" and (cache.groups is not None or machine.replica.stages > 1):
+            yield below, "below vLLM's scheduler this tier keeps no cache groups, and no micro-batches run"
     if machine.replica.scheduler in _ENGINES and machine.role != "both":
         scheduler = f"{_ENGINES[machine.replica.scheduler]}'s scheduler"
         yield f"{where}.role: {machine.role}", f"{scheduler} serves whole requests here"

@@ -5,6 +5,7 @@ use std::any::Any;
 use kvsim_core::batch::BatchConfig;
 use kvsim_core::engines::group_store::GroupStore;
 use kvsim_core::engines::pool_store::PoolStore;
+use kvsim_core::engines::tiered_pool::TieredPool;
 use kvsim_core::machine::schedule_log::ScheduleLog;
 use kvsim_core::machine::sglang::SglangScheduler;
 use kvsim_core::machine::vllm::VllmScheduler;
@@ -20,6 +21,7 @@ use crate::serving_rules::ServingRules;
 pub enum Engine {
     Vllm(VllmScheduler<PoolStore>),
     VllmGroups(VllmScheduler<GroupStore>),
+    VllmTiers(VllmScheduler<TieredPool>),
     Sglang(SglangScheduler),
 }
 
@@ -29,6 +31,7 @@ macro_rules! with_engine {
         match $engine {
             Engine::Vllm($scheduler) => $call,
             Engine::VllmGroups($scheduler) => $call,
+            Engine::VllmTiers($scheduler) => $call,
             Engine::Sglang($scheduler) => $call,
         }
     };
@@ -48,6 +51,7 @@ impl Engine {
                 let settings = vllm(config, batch, own);
                 match store {
                     AnyStore::Groups(_) => Self::VllmGroups(VllmScheduler::new(settings)),
+                    AnyStore::TieredPool(_) => Self::VllmTiers(VllmScheduler::new(settings)),
                     _ => Self::Vllm(VllmScheduler::new(settings)),
                 }
             }
@@ -55,9 +59,9 @@ impl Engine {
             _ => return Ok(None),
         };
         match (&engine, store) {
-            (Self::Vllm(_), AnyStore::Pool(_)) | (Self::VllmGroups(_), AnyStore::Groups(_)) => {
-                Ok(Some(engine))
-            }
+            (Self::Vllm(_), AnyStore::Pool(_))
+            | (Self::VllmGroups(_), AnyStore::Groups(_))
+            | (Self::VllmTiers(_), AnyStore::TieredPool(_)) => Ok(Some(engine)),
             (Self::Sglang(_), AnyStore::Radix(tree)) if !tree.has_storage() => Ok(Some(engine)),
             _ => {
                 let expected = "an engine's scheduler needs its own cache";
@@ -92,6 +96,10 @@ macro_rules! scheduled {
                 engine.$call(&mut Desk { replica, store, now_ns }, $($value),*)
             }
             Some(Engine::VllmGroups(engine)) => {
+                let store = $crate::engine_of::own_cache($store);
+                engine.$call(&mut Desk { replica, store, now_ns }, $($value),*)
+            }
+            Some(Engine::VllmTiers(engine)) => {
                 let store = $crate::engine_of::own_cache($store);
                 engine.$call(&mut Desk { replica, store, now_ns }, $($value),*)
             }

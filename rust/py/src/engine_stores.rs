@@ -11,6 +11,7 @@ use kvsim_core::engines::pool_store::PoolStore;
 use kvsim_core::engines::radix_store::{Lengths, RadixConfig, RadixStore, StorageConfig};
 use kvsim_core::engines::radix_tree::host_tier::WritePolicy;
 use kvsim_core::engines::radix_tree::worth::LeafStrategy;
+use kvsim_core::engines::ranked_lru::RankedLru;
 use kvsim_core::engines::server_below::ServerBelow;
 use kvsim_core::engines::tier_chunks::{TierBlocks, TierChunks};
 use kvsim_core::engines::tiered_pool::TieredPool;
@@ -79,8 +80,15 @@ impl PyTieredPoolStore {
     }
 }
 
+own_store!(PyTieredPoolStore, TieredPool(TieredPool));
+
 #[pymethods]
 impl PyTieredPoolStore {
+    /// The keys of the free blocks in the order of allocation; `None` for a block without a key.
+    fn free_queue(slf: PyRefMut<'_, Self>) -> PyResult<Vec<Option<u64>>> {
+        Self::call(slf, |store| Ok(store.free_queue()))
+    }
+
     /// A pool above vLLM's CPU offloading; `prompts`: tokens of each prompt, and of a block.
     #[staticmethod]
     fn with_offload(
@@ -100,7 +108,10 @@ impl PyTieredPoolStore {
             },
         )?;
         let capacity = chunks.capacities().cpu;
-        let policy = offload_policy(policy, capacity as usize)?;
+        let policy: Box<AnyPolicy> = match policy {
+            "lru" => Box::<RankedLru>::default(),
+            other => offload_policy(other, capacity as usize)?,
+        };
         let below = OffloadBelow::new(offload_tier(capacity, policy, keys.0.requests())?, chunks);
         Self::above(py, Box::new(below), keys, capacity_blocks.0, prompts.0)
     }

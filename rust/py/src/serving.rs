@@ -63,8 +63,8 @@ impl PyReplica {
 
     fn next(&self) -> PyNext {
         if let Some(engine) = &self.engine {
-            let boundary_ns = with_engine!(engine, scheduler => scheduler.boundary_ns());
-            return boundary_ns.map(|now_ns| (now_ns, 1));
+            let next_ns = with_engine!(engine, scheduler => scheduler.next_ns(&self.replica));
+            return next_ns.map(|now_ns| (now_ns, 1));
         }
         let next = self.replica.next();
         next.map(|(now_ns, phase)| (now_ns, u8::from(phase == Phase::Boundary)))
@@ -292,9 +292,10 @@ impl PyReplica {
         let replica = &self.replica;
         let generated = replica.batch.counts.generated_tokens;
         if let Some(engine) = &self.engine {
-            let (queued, running) =
-                with_engine!(engine, scheduler => (scheduler.queued(), scheduler.running()));
-            return (queued, running, 0, generated);
+            let (waiting, loading, running) = with_engine!(engine, scheduler => {
+                (scheduler.queued(), scheduler.loading(), scheduler.running())
+            });
+            return (waiting - loading, running, loading, generated);
         }
         (
             replica.queued(),

@@ -21,6 +21,11 @@ impl PyReplica {
                 with_store!(self, py, r, s => scheduled!(engine, r, s, now_ns, run(until_ns)))?;
                 false
             }
+            (Some(_), Task::Next) => {
+                let engine = &mut self.engine;
+                with_store!(self, py, r, s => scheduled!(engine, r, s, now_ns, run(now_ns)))?;
+                false
+            }
             (Some(_), &Task::Enqueue(slot)) => {
                 let engine = &mut self.engine;
                 with_store!(self, py, r, s => scheduled!(engine, r, s, now_ns, enqueue(slot)))?;

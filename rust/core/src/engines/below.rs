@@ -9,6 +9,7 @@ use super::held_keys::HeldKeys;
 use crate::ids::BlockRange;
 use crate::keys::BlockKeys;
 use crate::records::Records;
+use crate::store::connector::LookUp;
 use crate::store::contract::{EvictionCounts, TierOccupancy};
 use crate::store::{MoveId, Part, Violation};
 
@@ -93,6 +94,21 @@ pub trait Below: std::fmt::Debug + Send + Sync {
 
     /// Returns the number of a prompt's first `limit` blocks that are found; the pool has `in_pool` of them.
     fn found(&self, prompt: Prompt<'_>, in_pool: u32, limit: u32) -> u32;
+
+    /// Looks up the blocks behind the pool's, as an engine's own scheduler does; `is_loading`: keys of chunks that
+    /// loads still read. Found without a wait by default.
+    fn look_up(
+        &self,
+        _pool: &CopiedPool,
+        prompt: Prompt<'_>,
+        in_pool: u32,
+        _is_loading: &dyn Fn(u64) -> bool,
+    ) -> LookUp {
+        match self.found(prompt, in_pool, prompt.whole_blocks) {
+            end if end > in_pool => LookUp::Found(end),
+            _ => LookUp::Nothing,
+        }
+    }
 
     /// Returns true if a tier would load a block that the pool might have too.
     fn brings(&self, prompt: Prompt<'_>, block: u32) -> bool;

@@ -4,7 +4,7 @@
 //! Blocks released while they are still being copied down can be allocated again; their new owner waits for the
 //! copy. Blocks are tracked individually, since two blocks of one key may be in different copies.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::copies::Copies;
@@ -22,6 +22,8 @@ pub struct CopiedPool {
     keys: Arc<BlockKeys>,
     pool: Pool,
     pub(super) leases: EngineLeases,
+    /// Tables of requests that have ended and have blocks to copy down.
+    last: BTreeMap<u32, Vec<u32>>,
     /// For each request, the blocks that it holds, in order, and the number of them that went through
     /// `give_keys`.
     held: Vec<Vec<u32>>,
@@ -44,6 +46,7 @@ impl CopiedPool {
         Self {
             pool: Pool::new(std::slice::from_ref(&group), capacity_blocks),
             leases: EngineLeases::new(requests),
+            last: BTreeMap::new(),
             held: vec![Vec::new(); requests as usize],
             keyed: vec![0; requests as usize],
             capacity: capacity_blocks,
@@ -195,10 +198,39 @@ impl CopiedPool {
         self.keyed[request as usize]
     }
 
-    /// Returns a range of the blocks that a request holds; fewer if it holds fewer.
+    /// Returns a range of the blocks that a request holds; fewer if it holds fewer. Of a kept table if it has ended.
     pub fn blocks(&self, request: u32, blocks: BlockRange) -> Vec<u32> {
-        let held = &self.held[request as usize];
+        let held = self.last.get(&request);
+        let held = held.unwrap_or(&self.held[request as usize]);
         held[blocks.start as usize..held.len().min(blocks.end as usize)].to_vec()
+    }
+
+    /// Keeps the table of a request that ends.
+    pub fn keep_table(&mut self, request: u32) {
+        let held = self.held[request as usize].clone();
+        self.last.insert(request, held);
+    }
+
+    /// Forgets a table that was kept.
+    pub fn forget_table(&mut self, request: u32) {
+        self.last.remove(&request);
+    }
+
+    /// Returns the number of free blocks.
+    pub fn free_blocks(&self) -> u64 {
+        u64::from(self.pool.free_blocks())
+    }
+
+    /// Returns how many of a request's first `hits` blocks, all resident, are free.
+    pub fn idle_hits(&self, request: u32, hits: u32) -> u64 {
+        let keys = self.keys_of(request, BlockRange::new(0, hits));
+        let idle = |&&key: &&u64| self.pool.is_idle(self.pool.find(0, key).0);
+        keys.iter().filter(idle).count() as u64
+    }
+
+    /// Returns the keys of the free blocks in the order of allocation; `None` for a block without a key.
+    pub fn free_queue(&self) -> impl Iterator<Item = Option<u64>> + '_ {
+        self.pool.free_queue().map(|key| key.map(|(_, key)| key))
     }
 
     /// Releases a request's blocks, last to first.

@@ -18,6 +18,7 @@ pub mod below;
 pub mod block_pool;
 /// Chunks of LMCache's tiers, by cache policy.
 pub mod chunk_order;
+mod connector_jobs;
 /// A pool of blocks with copies in flight to the tiers below.
 pub mod copied_pool;
 /// Copies in flight between a pool and the tiers below.

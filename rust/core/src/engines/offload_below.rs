@@ -9,8 +9,9 @@ use super::held_keys::HeldKeys;
 use super::tier_chunks::TierChunks;
 use super::used_tier::{SlotKey, UsedTier};
 use crate::ids::BlockRange;
+use crate::store::connector::LookUp;
 use crate::store::contract::{EvictionCounts, TierOccupancy};
-use crate::store::{add_part, MoveId, Part, Violation, STAGING};
+use crate::store::{add_part, MoveId, Part, Violation, NO_MOVE, STAGING};
 
 /// Tier below a pool of one group; it stores chunks of one or more blocks.
 #[derive(Debug)]
@@ -43,6 +44,38 @@ impl Below for OffloadBelow {
 
     fn found(&self, prompt: Prompt<'_>, in_pool: u32, limit: u32) -> u32 {
         prompt.reached(in_pool, limit, |chunk| self.tier.contains(chunk))
+    }
+
+    /// As the connector looks up whole chunks (`_lookup_complete_chunks`): up to the first one that is absent.
+    fn look_up(
+        &self,
+        pool: &CopiedPool,
+        prompt: Prompt<'_>,
+        in_pool: u32,
+        is_loading: &dyn Fn(u64) -> bool,
+    ) -> LookUp {
+        let (per, whole) = (self.chunks.blocks, prompt.whole_chunks());
+        let start = in_pool / per;
+        let mut there = start..whole;
+        let absent = there.find(|&chunk| !self.tier.contains(prompt.chunk_key(chunk)));
+        let chunks = start..absent.unwrap_or(whole);
+        if whole * per < in_pool + per || chunks.is_empty() {
+            return LookUp::Nothing;
+        }
+        let (end, keys) = (chunks.end * per, prompt.chunk_keys(chunks));
+        if keys
+            .iter()
+            .any(|&key| pool.copies.written_by(key) != NO_MOVE)
+        {
+            return LookUp::Later;
+        }
+        if end < in_pool + per {
+            return LookUp::Nothing;
+        }
+        if keys.into_iter().any(is_loading) {
+            return LookUp::Later;
+        }
+        LookUp::Found(end)
     }
 
     fn brings(&self, prompt: Prompt<'_>, block: u32) -> bool {
@@ -96,7 +129,10 @@ impl Below for OffloadBelow {
         let per = self.chunks.blocks;
         let chunks = blocks.start / per..blocks.end / per;
         let offered = placed(prompt, chunks.clone());
-        let Some(stored) = self.tier.offer(prompt.request, &offered) else {
+        let copies = &site.pool.copies;
+        let is_ready = |chunk| copies.written_by(chunk) == NO_MOVE;
+        let stored = self.tier.offer(prompt.request, &offered, &is_ready);
+        let Some(stored) = stored else {
             return false;
         };
         let evicted = stored.evicted.len() as u64 * u64::from(per);

@@ -4,11 +4,13 @@
 //! new blocks of the request. Another request that finds these blocks while they are loading holds them and waits for
 //! the same load. At the end of a step, its computed prompt blocks are offered to the tiers.
 
+mod connector;
 mod contract;
 
 use std::sync::Arc;
 
 use super::below::{Below, Prompt, Site};
+use super::connector_jobs::Jobs;
 use super::copied_pool::CopiedPool;
 use crate::convert::fit;
 use crate::ids::BlockRange;
@@ -45,6 +47,8 @@ pub struct TieredPool {
     holds: Slots<Vec<u64>>,
     /// Time of the last reservation.
     now_ns: u64,
+    /// Copies decided by an engine's own scheduler.
+    jobs: Jobs,
     /// Digest and evictions of this machine.
     pub records: Records,
 }
@@ -74,6 +78,7 @@ impl TieredPool {
             to_offer: vec![NOTHING; requests as usize],
             holds: Slots::default(),
             now_ns: 0,
+            jobs: Jobs::default(),
             records: Records::default(),
         })
     }
@@ -118,12 +123,12 @@ impl TieredPool {
         self.pool.keys()
     }
 
-    /// Offers the computed blocks of a prompt that the tiers have not accepted yet.
-    fn offer(&mut self, request: u32, now_ns: u64) {
+    /// Offers the first `keyed` blocks of a prompt, without those that the tiers have accepted.
+    fn offer(&mut self, request: u32, keyed: u32, now_ns: u64) {
         let start = self.to_offer[request as usize];
         let prompt = prompt!(self, request);
         let whole = prompt.whole_chunks() * prompt.chunk_blocks;
-        let end = self.pool.keyed(request).min(whole) / prompt.chunk_blocks * prompt.chunk_blocks;
+        let end = keyed.min(whole) / prompt.chunk_blocks * prompt.chunk_blocks;
         let site = Site {
             pool: &mut self.pool,
             records: &mut self.records,
@@ -132,7 +137,7 @@ impl TieredPool {
         if end > start && self.below.offer(site, prompt, BlockRange::new(start, end)) {
             self.to_offer[request as usize] = end;
         }
-        if self.to_offer[request as usize] == whole {
+        if self.to_offer[request as usize] >= whole {
             self.to_offer[request as usize] = NOTHING;
         }
     }

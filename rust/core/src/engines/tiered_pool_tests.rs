@@ -4,8 +4,8 @@ use super::chunk_order::{ChunkOrder, ChunkPolicy};
 use super::lmcache_below::LmcacheBelow;
 use super::offload_arc::OffloadArc;
 use super::offload_below::OffloadBelow;
-use super::offload_lru::OffloadLru;
 use super::offload_tier::OffloadTier;
+use super::ranked_lru::RankedLru;
 use super::tier_chunks::{TierBlocks, TierChunks};
 use super::tiered_pool::TieredPool;
 use super::used_tier::{SlotKey, UsedTier};
@@ -16,7 +16,7 @@ use crate::store::{LeaseBlocks, LeaseId, MoveId, Reservation, Times};
 /// Requests of three full blocks of two tokens and one more token: 0 and 1 are equal, 2 and 3 differ.
 fn offloading(gpu: u32, cpu: usize) -> TieredPool {
     let keys = BlockKeys::of_rows(1, &[[0, 1, 2], [0, 1, 2], [3, 4, 5], [6, 7, 8]]);
-    let tier = OffloadTier::new(Box::<OffloadLru>::default(), cpu, 0);
+    let tier = OffloadTier::new(Box::<RankedLru>::default(), cpu, 0);
     let chunks = TierChunks::new(
         1,
         TierBlocks {
@@ -109,7 +109,7 @@ fn a_key_that_was_refused_and_then_stored_is_recent_when_its_request_ends() {
     let tier = OffloadTier::new(Box::new(OffloadArc::new(2)), 2, 0);
     let mut tier = UsedTier::new(tier, 2, 4);
     let offer = |tier: &mut UsedTier, request: u32, key: u64| {
-        let stored = tier.offer(request, &[SlotKey { slot: 0, key }]);
+        let stored = tier.offer(request, &[SlotKey { slot: 0, key }], &|_| true);
         stored.map(|stored| stored.evicted)
     };
     assert_eq!(

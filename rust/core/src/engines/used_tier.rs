@@ -83,26 +83,29 @@ impl UsedTier {
 
     /// Uses present keys, with their slots in a request's prompt.
     pub fn load(&mut self, request: u32, keys: impl Iterator<Item = SlotKey>) {
-        let used: UsedKeys = keys
-            .map(|at| (at.slot, KeyUse::new(at.key, Access::Reused)))
-            .collect();
-        self.access(request, used);
+        let used = keys.map(|at| (at.slot, KeyUse::new(at.key, Access::Reused)));
+        self.access(request, used.collect());
     }
 
-    /// Stores the absent keys of an offer, with their slots in a request's prompt. Returns `None` if refused.
-    pub fn offer(&mut self, request: u32, offered: &[SlotKey]) -> Option<Stored> {
+    /// Stores the absent keys of an offer, with their slots in a request's prompt. Keys that are not ready are not
+    /// used: another request's copy still writes them. Returns `None` if refused.
+    pub fn offer(
+        &mut self,
+        request: u32,
+        offered: &[SlotKey],
+        is_ready: &dyn Fn(u64) -> bool,
+    ) -> Option<Stored> {
         let keys = offered.iter().map(|at| at.key).collect();
         let (in_use, used) = (&self.in_use, &mut self.used[request as usize]);
         let is_in_use = |key| in_use.contains(key);
         let done = self.tier.offer_once(keys, &mut used.missed, &is_in_use);
         let accesses = offered.iter().zip(&done.accesses);
-        let is_new = |slot| {
-            let used = used.keys.get(slot);
-            used.is_none_or(|used| used.access == Access::Refused)
-        };
-        let new = accesses.filter(|(at, _)| is_new(&at.slot));
-        let new: UsedKeys = new.map(|(at, &access)| (at.slot, access)).collect();
-        self.access(request, new);
+        let accesses =
+            accesses.filter(|(at, used)| used.access != Access::Reused || is_ready(at.key));
+        self.access(
+            request,
+            accesses.map(|(at, &used)| (at.slot, used)).collect(),
+        );
         if done.is_refused {
             return None;
         }
@@ -135,13 +138,20 @@ impl UsedTier {
         self.tier.policy.ended(request);
     }
 
-    /// Adds keys that a request uses now, and notifies the policy of them and of all that the request has used.
-    fn access(&mut self, request: u32, new: UsedKeys) {
-        self.tier.policy.access_by(request, &new);
+    /// Adds keys that a request uses now. The policy learns of those that the request has not used before, and of
+    /// those just stored; the first use that was not refused is the one that counts at the request's end.
+    fn access(&mut self, request: u32, uses: UsedKeys) {
         let used = &mut self.used[request as usize].keys;
-        used.extend(new);
-        let keys: Vec<u64> = used.values().map(|used| used.key).collect();
-        self.tier.access(&keys);
+        let learns = |slot, access| access == Access::Stored || !used.contains_key(slot);
+        let new = uses.iter().filter(|&(slot, at)| learns(slot, at.access));
+        let new = new.map(|(&slot, &at)| (slot, at)).collect();
+        self.tier.policy.access_by(request, &new);
+        for (slot, at) in uses {
+            let before = used.entry(slot).or_insert(at);
+            if before.access == Access::Refused {
+                *before = at;
+            }
+        }
     }
 
     /// Returns the number of keys, of those in use, and of those being written, which is given.
@@ -200,7 +210,7 @@ mod tests {
         let slots = BLOCKS.iter().map(|&(_, end, group)| 2 * end + 1 - group);
         let offered = slots.zip(0..).map(|(slot, key)| SlotKey { slot, key });
         let offered: Vec<SlotKey> = offered.collect();
-        assert!(tier.offer(0, &offered).is_some());
+        assert!(tier.offer(0, &offered, &|_| true).is_some());
         if is_finished {
             tier.finish(0);
         }
@@ -222,11 +232,12 @@ mod tests {
         let mut tier = UsedTier::new(OffloadTier::new(Box::new(OffloadArc::new(2)), 2, 0), 2, 3);
         for request in 0..2 {
             let own = u64::from(request) * 2;
-            assert!(tier.offer(request, &[at(0, own), at(1, own + 1)]).is_some());
+            let keys = [at(0, own), at(1, own + 1)];
+            assert!(tier.offer(request, &keys, &|_| true).is_some());
         }
         tier.in_use.hold(&[2, 3]);
         for _ in 0..2 {
-            assert!(tier.offer(2, &[at(0, 0)]).is_none());
+            assert!(tier.offer(2, &[at(0, 0)], &|_| true).is_none());
             assert_eq!(tier.tier.policy.arc_sizes().unwrap().target, 1.0);
         }
     }

@@ -29,18 +29,38 @@ pub trait EngineScheduler {
     /// Ends the step in flight, if there is one, admits requests, and starts the next step.
     fn at_boundary(&mut self, desk: &mut Desk<'_, Self::Store>) -> Answer<()>;
 
-    /// Runs the next boundary, and then the boundaries before `until_ns`.
+    /// Time of the next end of a copy that is an event of its own, between boundaries; by default there is none.
+    fn copy_ns(&self, _replica: &Replica) -> Option<u64> {
+        None
+    }
+
+    /// Handles the end of a copy, between boundaries.
+    fn copy_ended(&mut self, _desk: &mut Desk<'_, Self::Store>) -> Answer<()> {
+        Ok(())
+    }
+
+    /// Runs the next event, and then the events before `until_ns`; ends of copies come before a boundary.
     fn run(&mut self, desk: &mut Desk<'_, Self::Store>, until_ns: u64) -> Answer<()> {
         let mut is_first = true;
-        while let Some(now_ns) = self.boundary_ns() {
+        while let Some(now_ns) = self.next_ns(desk.replica) {
             if !std::mem::take(&mut is_first) && now_ns >= until_ns {
                 break;
             }
             desk.now_ns = now_ns;
-            self.at_boundary(desk)?;
+            if self.copy_ns(desk.replica) == Some(now_ns) {
+                self.copy_ended(desk)?;
+            } else {
+                self.at_boundary(desk)?;
+            }
             desk.replica.plugins.event_passed()?;
         }
         Ok(())
+    }
+
+    /// Time of the next boundary or end of a copy; `None` if there is no work.
+    fn next_ns(&self, replica: &Replica) -> Option<u64> {
+        let copy_ns = self.copy_ns(replica);
+        copy_ns.into_iter().chain(self.boundary_ns()).min()
     }
 
     /// Runs the steps that began before a time, so that the store has its state at that time.
@@ -51,6 +71,11 @@ pub trait EngineScheduler {
 
     /// Requests that wait for capacity.
     fn queued(&self) -> usize;
+
+    /// Waiting requests that wait for KV of a lower tier.
+    fn loading(&self) -> usize {
+        0
+    }
 
     /// Requests that run.
     fn running(&self) -> usize;

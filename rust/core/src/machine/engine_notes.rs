@@ -8,7 +8,7 @@ use crate::batch::StepRecord;
 use crate::convert::fit;
 use crate::step_time::StepShape;
 use crate::store::contract::BlockStore;
-use crate::store::{GPU, STAGING};
+use crate::store::{Answer, MoveId, Order, GPU, STAGING};
 
 /// The cached part of a request at its admission.
 #[derive(Clone, Copy, Debug)]
@@ -46,7 +46,15 @@ impl<S: BlockStore> Desk<'_, S> {
             let mut from_blocks = [0; MOST_TIERS];
             from_blocks[GPU] = u64::from(cached.blocks - cached.lower_blocks);
             from_blocks[STAGING] = u64::from(cached.lower_blocks);
-            replica.first_admitted(&mut now, slot, &from_blocks, cached.tokens);
+            // of a prompt that is loaded whole, a token is computed and counts as cached
+            let whole_blocks = u64::from(cached.blocks) * replica.config.block_size_tokens;
+            let is_loaded = cached.lower_blocks > 0;
+            let found = if is_loaded {
+                whole_blocks
+            } else {
+                cached.tokens
+            };
+            replica.first_admitted(&mut now, slot, &from_blocks, found);
             replica.prefill_starts(slot, arrival.prompt_tokens - cached.tokens, now.ns);
         } else {
             request.cached.recomputed_tokens -= fit::<i64>(cached.tokens);
@@ -54,6 +62,45 @@ impl<S: BlockStore> Desk<'_, S> {
         if let Some(log) = log {
             log.admitted(arrival.request, cached.tokens, cached.is_first);
         }
+    }
+
+    /// Ends a request's wait in the queue: it waits for a load.
+    pub(super) fn loads(&mut self, slot: Slot) {
+        self.replica.left_queue(slot, self.now_ns);
+    }
+
+    /// Ends a request's wait for its load from the tier below the GPU.
+    pub(super) fn loaded(&mut self, slot: Slot) {
+        let request = &mut self.replica.requests[slot];
+        if request.generated.first_token_ns.is_none() {
+            let waited_ns = self.now_ns - request.since_ns;
+            request.ttft.fetch_from_ns[STAGING] += waited_ns;
+            request.stalls.from_ns[STAGING] += waited_ns;
+            request.since_ns = self.now_ns;
+        }
+    }
+
+    /// Charges a time of a request's step before its first token to the wait for free blocks.
+    pub(super) fn waited_for_blocks(&mut self, slot: Slot, waited_ns: u64) {
+        let request = &mut self.replica.requests[slot];
+        if request.generated.first_token_ns.is_none() {
+            request.ttft.fetch_room_ns += waited_ns;
+            request.since_ns += waited_ns;
+        }
+    }
+
+    /// Applies the next end of a copy.
+    pub(super) fn next_copy(&mut self) -> Answer<()> {
+        let (replica, mut now) = self.at_work();
+        replica.copy_of_engine(&mut now)
+    }
+
+    /// Sends copies that an engine's own scheduler has decided.
+    pub(super) fn send(&mut self, orders: &[Order]) -> Answer<()> {
+        let (replica, mut now) = self.at_work();
+        replica.mover.send_orders(&mut now, orders)?;
+        replica.log_transfers();
+        Ok(())
     }
 
     /// Records a token; `before_ns`: the time of the request's token before it, `None` at the first token.
@@ -127,6 +174,28 @@ impl Replica {
         } else {
             request.stalls.batch_ns += stall_ns;
         }
+    }
+
+    /// Time at which the last of these copies has arrived; 0 if all have.
+    pub(super) fn sent_until(&self, moves: &[MoveId]) -> u64 {
+        let in_flight = moves.iter().filter_map(|&id| self.mover.in_flight(id));
+        let sent = in_flight.filter_map(|id| self.mover.sent(id));
+        sent.map(|sent| sent.completion_ns).max().unwrap_or(0)
+    }
+
+    /// Time of the next end of a copy, or of the alarm of one that is to be sent.
+    pub(super) fn next_copy_ns(&self) -> Option<u64> {
+        self.mover.arrivals.next_numbered().map(|(ns, _)| ns)
+    }
+
+    /// Handles the next end of a copy, or the alarm of one that is to be sent.
+    pub(super) fn copy_of_engine(&mut self, now: &mut Now<'_>) -> Answer<()> {
+        let next = self.mover.arrivals.pop().filter(|next| !next.is_alarm());
+        if let Some(arrival) = next.filter(|next| next.complete) {
+            self.mover.complete(now, arrival.transfer)?;
+            self.mover.forget(arrival.transfer);
+        }
+        Ok(())
     }
 
     /// Counts a finished step of an engine's own scheduler.

@@ -23,6 +23,7 @@ impl Replica {
         let known_tokens = s.prefill_target_tokens();
         let groups = now.store.groups().expect("a store of cache groups");
         let asked = Newcomer {
+            claimed_blocks: 0,
             request: s.arrival.request,
             prompt_tokens: known_tokens,
             known_tokens,
@@ -41,7 +42,9 @@ impl Replica {
                 reserved_tokens,
             } => (lease, hit_blocks, reserved_tokens),
             Entry::NoCapacity => return Ok(Asked::NoCapacity),
-            Entry::NoTokens | Entry::NotYet => return Ok(Asked::NoTokens),
+            Entry::NoTokens | Entry::NotYet | Entry::Later | Entry::Loads { .. } => {
+                return Ok(Asked::NoTokens)
+            }
         };
         let mut admission = Admission::of(hit_blocks, reserved_tokens, Vec::new());
         if let Some(brought) = groups.brought(lease) {

@@ -66,6 +66,13 @@ impl ScheduleLog {
         }
     }
 
+    /// Sets the start of the last step, which was delayed.
+    pub(super) fn begins(&mut self, begin_ns: u64) {
+        if let Some(last) = self.steps.last_mut() {
+            last.start_ns = begin_ns;
+        }
+    }
+
     /// Records a decided step, and the numbers of running and waiting requests.
     pub(super) fn scheduled(
         &mut self,

@@ -23,6 +23,7 @@
 //! | `reserve` | reservations, which evict their shortfall |
 //! | `victims` | selection of the runs to evict |
 //! | `contract` | the traits of any machine's store |
+//! | `connector` | tiers that an engine's own scheduler reaches through a connector |
 //! | `newcomer` | a request that asks an engine's pool for admission |
 //! | `served` | the contract, implemented by this store |
 //! | `demotion` | eviction from a tier that has one below |
@@ -48,6 +49,7 @@ mod board;
 mod border;
 mod candidacy;
 mod check;
+pub mod connector;
 pub mod contract;
 mod demotion;
 mod index_entries;

@@ -24,6 +24,8 @@ pub struct Newcomer {
     pub kept_blocks: u64,
     /// True if blocks for all its tokens must be free, not only for its first step.
     pub whole: bool,
+    /// Free blocks that prompts at work still need: it must leave them, if it first waits for a load.
+    pub claimed_blocks: u64,
     /// Maximum number of steps in flight: blocks that they read are kept until they finish.
     pub steps_in_flight: u64,
 }
@@ -46,6 +48,17 @@ pub enum Entry {
     NoTokens,
     /// The state to resume from is computed in this very step, or the step admits only more cached tokens.
     NotYet,
+    /// It holds its blocks and waits until a tier's part of its prefix is loaded.
+    Loads {
+        /// The lease.
+        lease: LeaseId,
+        /// Blocks that it reuses.
+        hit_blocks: u32,
+        /// The first of them, which the pool has.
+        in_pool_blocks: u32,
+    },
+    /// Its copies, or those of blocks that it would load, have not ended: requests behind it go first.
+    Later,
 }
 
 /// Blocks and moves of an admission that loads from a lower tier; counts are blocks of the alignment.

@@ -26,6 +26,13 @@ impl Mover {
         Ok(())
     }
 
+    /// Sends orders that were taken from the store.
+    pub fn send_orders(&mut self, now: &mut Now<'_>, orders: &[Order]) -> Answer<()> {
+        orders
+            .iter()
+            .try_for_each(|order| self.accept(now, order, None))
+    }
+
     /// Sends an order, or queues it behind its dependencies; `computed` as in [`Mover::issue`].
     pub(crate) fn accept(
         &mut self,

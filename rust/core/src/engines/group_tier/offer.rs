@@ -121,7 +121,7 @@ impl GroupTier {
             key: key(slot),
         });
         let slotted: Vec<SlotKey> = slotted.collect();
-        let stored = self.tier.offer(request, &slotted)?;
+        let stored = self.tier.offer(request, &slotted, &|_| true)?;
         self.chunks.forget(&stored.evicted, |_| false);
         let new = chunks.into_iter().zip(stored.is_new);
         let new: BTreeSet<GroupSlot> = new

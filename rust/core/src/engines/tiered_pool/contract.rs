@@ -185,6 +185,9 @@ impl MovingStore for TieredPool {
     }
 
     fn finish_move(&mut self, id: MoveId) -> Answer<()> {
+        if self.jobs.arrives(id) {
+            return Ok(());
+        }
         let copy = self.pool.copies.finish(id)?;
         self.below.ended(&copy, id);
         Ok(())
@@ -196,7 +199,7 @@ impl OffersComputed for TieredPool {
         for &lease in leases {
             let request = self.pool.leases.get(lease)?.request;
             if self.to_offer[request as usize] != NOTHING {
-                self.offer(request, now_ns);
+                self.offer(request, self.pool.keyed(request), now_ns);
             }
         }
         Ok(())

@@ -14,7 +14,8 @@ impl<B: Blocks> VllmScheduler<B> {
             return Ok(());
         }
         let is_aborted = |slot: &Slot| desk.replica.is_aborted(*slot);
-        let here = self.running.iter().copied().chain(self.waiting.iter());
+        let queued = self.waiting.iter().chain(self.remote.holding.iter());
+        let here = self.running.iter().copied().chain(queued);
         let pending_aborts: Vec<Slot> = here.filter(is_aborted).collect();
         for slot in pending_aborts {
             self.withdraw(desk.store, slot, desk.now_ns)?;

@@ -1,10 +1,12 @@
-//! Admission in queue order while budget, slots and blocks last; no request passes the first one.
+//! Admission in queue order while budget, slots and blocks last. Requests that hold loaded blocks come first; a request
+//! that waits for copies lets others pass, one that lacks blocks none.
 
 use super::super::engine::Desk;
 use super::super::engine_notes::Cached;
 use super::super::Slot;
 use super::blocks::Blocks;
 use super::running::Composition;
+use super::sequence::Load;
 use super::VllmScheduler;
 use crate::convert::fit;
 use crate::store::newcomer::{Entry, Newcomer};
@@ -18,15 +20,45 @@ impl<B: Blocks> VllmScheduler<B> {
         step: &mut Composition,
     ) -> Answer<()> {
         self.refused = false;
-        while !step.preempted && !self.refused && self.has_free_seqs() && step.budget > 0 {
-            let Some(slot) = self.waiting.first() else {
+        if step.preempted {
+            return Ok(());
+        }
+        self.schedule_loaded(desk, step)?;
+        let mut passed = None;
+        while !self.refused && self.has_free_seqs() && step.budget > 0 {
+            let next = match passed {
+                Some(slot) => self.waiting.after(slot, &self.sequences[slot]),
+                None => self.waiting.first(),
+            };
+            let Some(slot) = next else {
                 break;
             };
             match self.admit(desk, step, slot)? {
-                Entry::Admitted { .. } => (),
+                Entry::Admitted { .. } | Entry::Loads { .. } => (),
                 // the next step may admit it, though nothing else changes
                 Entry::NotYet => break,
+                Entry::Later => {
+                    self.sequences[slot].held.is_passed = true;
+                    passed = Some(slot);
+                }
                 Entry::NoCapacity | Entry::NoTokens => self.refused = true,
+            }
+        }
+        Ok(())
+    }
+
+    /// Admits requests whose load has ended.
+    fn schedule_loaded(&mut self, desk: &mut Desk<'_, B>, step: &mut Composition) -> Answer<()> {
+        if self.remote.holding.is_empty() {
+            return Ok(());
+        }
+        let holding: Vec<Slot> = self.remote.holding.iter().collect();
+        for slot in holding {
+            if self.refused || !self.has_free_seqs() || step.budget == 0 {
+                break;
+            }
+            if self.sequences[slot].held.load != Load::Runs {
+                self.admit_loaded(desk, step, slot)?;
             }
         }
         Ok(())
@@ -37,15 +69,24 @@ impl<B: Blocks> VllmScheduler<B> {
         (self.running.len() as u64) < self.config.limits.max_num_active_seqs
     }
 
-    /// Admits a waiting request with its cached prefix; a refusal changes nothing.
+    /// Free blocks that an admission must leave.
+    fn kept_blocks(&self) -> u64 {
+        match self.running.is_empty() {
+            true => 0,
+            false => self.config.watermark_blocks,
+        }
+    }
+
+    /// Admits a waiting request with its cached prefix, or lets it wait for its load; a refusal changes nothing.
     fn admit(
         &mut self,
         desk: &mut Desk<'_, B>,
         step: &mut Composition,
         slot: Slot,
     ) -> Answer<Entry> {
+        let has_tiers = desk.store.connector().is_some();
         let config = &self.config;
-        let s = &mut self.sequences[slot];
+        let s = &self.sequences[slot];
         let one_left = s.known - 1;
         let matchable = match config.cache_enabled {
             true => (s.known - 1) / config.block_size_tokens,
@@ -59,40 +100,107 @@ impl<B: Blocks> VllmScheduler<B> {
             matchable_blocks: fit::<u32>(matchable),
             step_tokens: step.cap.min(step.budget),
             chunk_tokens: config.chunk_tokens(),
-            kept_blocks: match self.running.is_empty() {
-                true => 0,
-                false => config.watermark_blocks,
-            },
+            kept_blocks: self.kept_blocks(),
             whole: config.reserve_full_isl,
+            claimed_blocks: if has_tiers { self.claimed_blocks() } else { 0 },
             steps_in_flight: config.steps_in_flight(),
         };
         let entry = desk.store.admit(&asked, config, desk.now_ns)?;
-        let Entry::Admitted {
-            lease,
-            hit_blocks,
-            reserved_tokens,
-        } = entry
-        else {
-            return Ok(entry);
+        let s = &mut self.sequences[slot];
+        match entry {
+            Entry::Admitted {
+                lease,
+                hit_blocks,
+                reserved_tokens,
+            } => {
+                let cached = u64::from(hit_blocks) * config.block_size_tokens;
+                (s.held.lease, s.held.keyed) = (lease, u64::from(hit_blocks));
+                (s.computed, s.held.load_from) = (cached, hit_blocks);
+                self.waiting.remove(slot, s);
+                self.joins(desk, step, slot, reserved_tokens)?;
+            }
+            Entry::Loads {
+                lease,
+                hit_blocks,
+                in_pool_blocks,
+            } => {
+                let hits = u64::from(hit_blocks);
+                (s.held.lease, s.held.blocks) = (lease, hits);
+                (s.held.keyed, s.held.load_from) = (u64::from(in_pool_blocks), in_pool_blocks);
+                (s.held.load, s.held.claims, s.held.is_passed) = (Load::Runs, true, true);
+                s.computed = hits * config.block_size_tokens;
+                self.waits_for_load(slot);
+                desk.loads(slot);
+            }
+            _ => (),
+        }
+        Ok(entry)
+    }
+
+    /// Admits a request with its loaded blocks, which get their keys now; of a prompt found whole a token is computed.
+    fn admit_loaded(
+        &mut self,
+        desk: &mut Desk<'_, B>,
+        step: &mut Composition,
+        slot: Slot,
+    ) -> Answer<()> {
+        let (kept, config) = (self.kept_blocks(), &self.config);
+        let s = &mut self.sequences[slot];
+        if s.held.load == Load::Ended {
+            s.held.load = Load::Keyed;
+            s.key_step(config, desk.store, s.computed)?;
+            s.computed = s.computed.min(s.known - 1);
+        }
+        if step.defers_prefills && s.computed < s.known - 1 {
+            self.refused = true;
+            return Ok(());
+        }
+        let end = s.computed + (s.known - s.computed).min(step.cap).min(step.budget);
+        let asked = if config.reserve_full_isl {
+            s.known
+        } else {
+            end
         };
-        let cached = u64::from(hit_blocks) * config.block_size_tokens;
-        let tokens = reserved_tokens - cached;
-        step.has_prefill |= cached < one_left;
-        self.waiting.remove(slot, s);
-        (s.held.lease, s.held.blocks) = (lease, config.blocks(reserved_tokens));
-        (s.held.keyed, s.computed) = (u64::from(hit_blocks), cached);
-        (s.chunk, s.is_running) = (tokens, true);
-        s.key_step(config, desk.store, reserved_tokens.min(s.known))?;
-        step.budget -= tokens;
-        step.slots.push(slot);
-        self.running.push(slot);
+        let lacking = config.blocks(asked).saturating_sub(s.held.blocks) + kept;
+        if lacking > desk.store.free_blocks() || !desk.store.grow(s, end, config, desk.now_ns)? {
+            self.refused = true;
+            return Ok(());
+        }
+        if let Some(connector) = desk.store.connector() {
+            connector.gives(s.request);
+        }
+        self.remote.holding.remove(slot, s);
+        self.joins(desk, step, slot, end)
+    }
+
+    /// Adds an admitted request to the step, with blocks for its first `end` tokens.
+    fn joins(
+        &mut self,
+        desk: &mut Desk<'_, B>,
+        step: &mut Composition,
+        slot: Slot,
+        end: u64,
+    ) -> Answer<()> {
+        let config = &self.config;
+        let s = &mut self.sequences[slot];
+        step.has_prefill |= s.computed < s.known - 1;
+        (s.held.blocks, s.held.is_passed) = (config.blocks(end), false);
+        (s.chunk, s.is_running) = (end - s.computed, true);
+        s.held.claims |= end < s.known;
+        let is_loaded = std::mem::take(&mut s.held.load) != Load::None;
+        let blocks = fit::<u32>(s.computed.div_ceil(config.block_size_tokens));
         let cached = Cached {
-            lower_blocks: 0,
-            blocks: hit_blocks,
-            tokens: cached,
+            blocks,
+            lower_blocks: blocks - s.held.load_from,
+            tokens: s.computed,
             is_first: !std::mem::replace(&mut s.was_admitted, true),
         };
+        debug_assert!(is_loaded || cached.lower_blocks == 0);
+        s.key_step(config, desk.store, end.min(s.known))?;
+        step.budget -= s.chunk;
+        step.slots.push(slot);
+        self.running.push(slot);
         desk.admitted(slot, cached, &mut self.log);
-        Ok(entry)
+        Ok(())
     }
 }

@@ -5,6 +5,7 @@ use super::VllmConfig;
 use crate::convert::fit;
 use crate::engines::group_store::GroupStore;
 use crate::engines::pool_store::PoolStore;
+use crate::store::connector::Connector;
 use crate::store::contract::{BatchStore, BlockStore, GroupAdmission};
 use crate::store::newcomer::{Entry, Newcomer};
 use crate::store::{Answer, LeaseBlocks};
@@ -31,6 +32,26 @@ pub struct TurnAt {
 pub trait Blocks: BlockStore {
     /// Notifies the pool that another step is composed.
     fn begin_step(&mut self) {}
+
+    /// The connector to the tiers below, if there are any.
+    fn connector(&mut self) -> Option<&mut dyn Connector> {
+        None
+    }
+
+    /// Free blocks, of a pool above tiers.
+    fn free_blocks(&self) -> u64 {
+        self.spare_blocks()
+    }
+
+    /// True if no copy is in flight, and none is decided at the end of the next step of a running request.
+    fn is_quiet(&self, _running: &Sequence) -> bool {
+        true
+    }
+
+    /// True if requests have ended whose last copies are to be decided.
+    fn has_ended(&self) -> bool {
+        false
+    }
 
     /// Admits a waiting request with its cached prefix, or changes nothing.
     fn admit(&mut self, asked: &Newcomer, config: &VllmConfig, now_ns: u64) -> Answer<Entry>;
@@ -121,18 +142,7 @@ impl Blocks for PoolStore {
     }
 
     fn turns(&self, s: &Sequence, config: &VllmConfig) -> Vec<TurnAt> {
-        // the first boundary at which it needs a block beyond those it has
-        let first_need = s.held.blocks * config.block_size_tokens - s.computed + 1;
-        vec![
-            TurnAt {
-                boundary: first_need,
-                turn: Turn::TakesBlock,
-            },
-            TurnAt {
-                boundary: first_fill(s, config),
-                turn: Turn::FillsBlock,
-            },
-        ]
+        turns_of_blocks(s, config)
     }
 
     fn take_turn(
@@ -142,14 +152,41 @@ impl Blocks for PoolStore {
         config: &VllmConfig,
         now_ns: u64,
     ) -> Answer<u64> {
-        if turn == Turn::TakesBlock {
-            self.reserve(&[LeaseBlocks::new(s.held.lease, 1)], now_ns)?;
-            s.held.blocks += 1;
-        } else {
-            s.key_step(config, self, s.known + boundary)?;
-        }
-        Ok(boundary + config.block_size_tokens)
+        take_block_turn(self, s, TurnAt { boundary, turn }, config, now_ns)
     }
+}
+
+/// First actions of a request whose blocks are all of one size.
+pub(super) fn turns_of_blocks(s: &Sequence, config: &VllmConfig) -> Vec<TurnAt> {
+    // the first boundary at which it needs a block beyond those it has
+    let first_need = s.held.blocks * config.block_size_tokens - s.computed + 1;
+    vec![
+        TurnAt {
+            boundary: first_need,
+            turn: Turn::TakesBlock,
+        },
+        TurnAt {
+            boundary: first_fill(s, config),
+            turn: Turn::FillsBlock,
+        },
+    ]
+}
+
+/// Takes an action of a request whose blocks are all of one size.
+pub(super) fn take_block_turn<B: Blocks>(
+    store: &mut B,
+    s: &mut Sequence,
+    TurnAt { boundary, turn }: TurnAt,
+    config: &VllmConfig,
+    now_ns: u64,
+) -> Answer<u64> {
+    if turn == Turn::TakesBlock {
+        store.reserve(&[LeaseBlocks::new(s.held.lease, 1)], now_ns)?;
+        s.held.blocks += 1;
+    } else {
+        s.key_step(config, store, s.known + boundary)?;
+    }
+    Ok(boundary + config.block_size_tokens)
 }
 
 /// The first boundary at which a request fills a block that then gets its key.

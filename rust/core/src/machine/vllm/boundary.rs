@@ -1,7 +1,7 @@
 //! Steps one after another, or decided while the previous step is computed.
 
 use super::super::engine::{Desk, EngineScheduler};
-use super::super::Slot;
+use super::super::{Replica, Slot};
 use super::blocks::Blocks;
 use super::sequence::Sequence;
 use super::step::Step;
@@ -37,9 +37,13 @@ impl<B: Blocks> EngineScheduler for VllmScheduler<B> {
         self.cut_step_run(desk)?;
         let sequence = self.sequences.get(slot);
         if sequence.is_some_and(|s| self.waiting.remove(slot, s)) {
+            self.end_waiting(desk.store, slot)?;
             self.leave(desk, slot);
-        } else {
-            self.aborts_pending = true;
+            return Ok(());
+        }
+        self.aborts_pending = true;
+        if self.steps.flight.is_none() && self.steps.pipeline.is_none() {
+            self.boundary_ns.get_or_insert(desk.now_ns);
         }
         Ok(())
     }
@@ -52,16 +56,25 @@ impl<B: Blocks> EngineScheduler for VllmScheduler<B> {
         }
         self.advance_step_run(desk)?;
         let launched = std::mem::take(&mut self.steps.launching);
-        if let Some(step) = self.steps.flight.take_if(|_| !launched) {
-            desk.replica
-                .step_of_engine(&step.shape, step.begin_ns, step.end_ns);
-            self.step_ended(desk, &step)?;
-            desk.replica.publish(self.running.len(), desk.store)?;
+        if let Some(mut step) = self.steps.flight.take_if(|_| !launched) {
+            self.keep_stores(&mut step);
+            if !step.is_empty() {
+                desk.replica
+                    .step_of_engine(&step.shape, step.begin_ns, step.end_ns);
+                self.step_ended(desk, &step)?;
+                desk.replica.publish(self.running.len(), desk.store)?;
+            }
+        }
+        if !launched {
+            self.report_copies(desk)?;
         }
         self.release_aborted(desk)?;
         if !launched {
             self.steps.flight = self.steps.lookahead.take();
-            if self.steps.flight.is_none() && self.starts(desk)? {
+            if let Some(mut step) = self.steps.flight.take() {
+                self.begin_copies(desk, &mut step)?;
+                self.steps.flight = Some(step);
+            } else if self.starts(desk)? {
                 return Ok(());
             }
         }
@@ -70,11 +83,13 @@ impl<B: Blocks> EngineScheduler for VllmScheduler<B> {
                 if let Some(mut lookahead) = self.next_step(desk)? {
                     if lookahead.is_empty() {
                         lookahead.begin_ns = flight.end_ns;
+                        (lookahead.end_ns, lookahead.computed_ns) =
+                            (flight.end_ns, flight.computed_ns);
                     } else {
                         flight.followed_by(&mut lookahead, desk.now_ns, desk.replica);
                     }
                     self.log_step(&lookahead);
-                    self.steps.lookahead = Some(lookahead).filter(|step| !step.is_empty());
+                    self.steps.lookahead = Some(lookahead).filter(|step| !step.is_idle());
                 }
                 self.steps.flight = Some(flight);
             }
@@ -91,7 +106,24 @@ impl<B: Blocks> EngineScheduler for VllmScheduler<B> {
     }
 
     fn queued(&self) -> usize {
-        self.waiting.len()
+        self.not_running()
+    }
+
+    fn loading(&self) -> usize {
+        self.remote.holding.len()
+    }
+
+    fn copy_ns(&self, replica: &Replica) -> Option<u64> {
+        replica.next_copy_ns()
+    }
+
+    fn copy_ended(&mut self, desk: &mut Desk<'_, B>) -> Answer<()> {
+        desk.next_copy()?;
+        self.send_late_loads(desk)?;
+        if self.steps.flight.is_none() {
+            self.boundary_ns.get_or_insert(desk.now_ns);
+        }
+        Ok(())
     }
 
     fn running(&self) -> usize {
@@ -104,11 +136,20 @@ impl<B: Blocks> VllmScheduler<B> {
     /// decided after the launch.
     fn starts(&mut self, desk: &mut Desk<'_, B>) -> Answer<bool> {
         let Some(mut step) = self.next_step(desk)? else {
+            self.send_stores(desk)?;
             return Ok(false);
         };
         let launched_ns = step.begins(desk.now_ns, desk.replica);
         self.log_step(&step);
+        self.begin_copies(desk, &mut step)?;
         if step.is_empty() {
+            if step.preempts || step.end_ns > desk.now_ns {
+                self.steps.flight = Some(step);
+            } else {
+                // the engine polls: its next step begins at once
+                self.keep_stores(&mut step);
+                self.send_stores(desk)?;
+            }
             return Ok(false);
         }
         self.steps.flight = Some(step);
@@ -122,7 +163,7 @@ impl<B: Blocks> VllmScheduler<B> {
 
     /// Decides the next step, which may be empty; `None` if there are no requests.
     pub(super) fn next_step(&mut self, desk: &mut Desk<'_, B>) -> Answer<Option<Step>> {
-        if self.running.is_empty() && self.waiting.is_empty() {
+        if self.running.is_empty() && self.not_running() == 0 && !desk.store.has_ended() {
             return Ok(None);
         }
         self.steps.decided += 1;
@@ -130,15 +171,16 @@ impl<B: Blocks> VllmScheduler<B> {
         let mut composition = self.composition();
         self.schedule_running(desk, &mut composition)?;
         self.schedule_waiting(desk, &mut composition)?;
-        self.cadence
-            .composed(&composition, !self.waiting.is_empty());
-        desk.replica.left_waiting(self.waiting.len());
-        let step = self.composed(&composition.slots, desk.replica.batch.table());
+        self.cadence.composed(&composition, self.any_could_join());
+        desk.replica.left_waiting(self.not_running());
+        let mut step = self.composed(&composition.slots, desk.replica.batch.table());
+        step.preempts = composition.preempted;
+        self.decide_copies(desk, &mut step)?;
         Ok(Some(step))
     }
 
     pub(super) fn log_step(&mut self, step: &Step) {
-        let (running, waiting) = (self.running.len() as u64, self.waiting.len() as u64);
+        let (running, waiting) = (self.running.len() as u64, self.not_running() as u64);
         if let Some(log) = &mut self.log {
             log.scheduled(step.begin_ns, &step.shape, running, waiting);
         }

@@ -14,6 +14,7 @@ impl<B: Blocks> VllmScheduler<B> {
             return false;
         }
         let here = self.running.iter().copied().chain(self.waiting.iter());
+        let here = here.chain(self.remote.holding.iter());
         let (mut requests, mut tokens) = (0, 0);
         for slot in here.filter(|&slot| !desk.is_aborted(slot)) {
             let s = &self.sequences[slot];

@@ -1,5 +1,5 @@
 //! vLLM's own scheduler, step by step (0.33.0, `vllm/v1/core/sched/scheduler.py` and `async_scheduler.py`; no
-//! speculation, no connector, chunked prefill on).
+//! speculation, chunked prefill on).
 //!
 //! | file | contents |
 //! |---|---|
@@ -9,6 +9,8 @@
 //! | `running` | the running requests' share of a step, and preemption |
 //! | `blocks` | the pool that it allocates from: of one cache group, or of several |
 //! | `admission` | admission of waiting requests |
+//! | `remote` | requests that wait for KV from a lower tier, and the copies of steps |
+//! | `tiered` | the pool above an engine's tiers |
 //! | `step` | the tokens and the requests of a step |
 //! | `outputs` | the tokens that a step's end brings |
 //! | `aborts` | requests that their clients abort |
@@ -28,11 +30,13 @@ mod limits;
 mod outputs;
 mod pace;
 mod pipeline;
+mod remote;
 mod running;
 mod sequence;
 mod settings;
 mod step;
 mod step_run;
+mod tiered;
 mod waiting;
 
 use std::marker::PhantomData;
@@ -43,6 +47,7 @@ use super::Slot;
 pub use blocks::Blocks;
 use cadence::Cadence;
 use pipeline::Pipeline;
+use remote::Remote;
 use sequence::Sequence;
 use step::Step;
 use step_run::StepRun;
@@ -84,6 +89,7 @@ pub struct VllmScheduler<B: Blocks> {
     running: Vec<Slot>,
     steps: Steps,
     cadence: Cadence,
+    remote: Remote,
     /// True if the last schedule tried to admit the first request of the queue, and was refused.
     refused: bool,
     boundary_ns: Option<u64>,
@@ -102,6 +108,7 @@ impl<B: Blocks> VllmScheduler<B> {
     pub fn new(config: VllmConfig) -> Self {
         Self {
             waiting: Waiting::new(config.by_priority),
+            remote: Remote::new(config.by_priority),
             steps: Steps {
                 pipeline: (config.pipeline.stages > 1).then(|| Pipeline::new(config.pipeline)),
                 ..Steps::default()

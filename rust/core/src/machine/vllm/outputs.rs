@@ -10,6 +10,7 @@ use crate::store::Answer;
 impl<B: Blocks> VllmScheduler<B> {
     /// Ends a step: a request with all its known tokens computed gets one more; the last token finishes its request.
     pub(super) fn step_ended(&mut self, desk: &mut Desk<'_, B>, step: &Step) -> Answer<()> {
+        self.release_written(desk.store, step)?;
         for &part in &step.scheduled {
             self.part_ended(desk, part)?;
         }
@@ -66,14 +67,12 @@ impl<B: Blocks> VllmScheduler<B> {
 
     /// Removes a request from the queue or the running requests; its blocks are free at once.
     pub(super) fn withdraw(&mut self, store: &mut B, slot: Slot, now_ns: u64) -> Answer<()> {
-        let s = &mut self.sequences[slot];
-        if std::mem::take(&mut s.is_running) {
-            store.release(s.held.lease, now_ns)?;
+        if std::mem::take(&mut self.sequences[slot].is_running) {
+            self.release_ended(store, slot, now_ns)?;
             self.running.retain(|&running| running != slot);
-        } else {
-            self.waiting.remove(slot, s);
+            return Ok(());
         }
-        Ok(())
+        self.end_waiting(store, slot)
     }
 
     /// Records that a request has ended; its slot is free once no step in flight contains it.

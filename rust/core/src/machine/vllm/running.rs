@@ -25,7 +25,7 @@ pub(super) struct Composition {
 impl<B: Blocks> VllmScheduler<B> {
     /// An empty step: its budget, and the bound on one request if there are others.
     pub(super) fn composition(&self) -> Composition {
-        let requests = self.running.len() + self.waiting.len();
+        let requests = self.running.len() + self.not_running();
         let decodes = || self.running.iter().any(|&s| !self.sequences[s].is_chunk);
         Composition {
             budget: self.config.limits.max_num_scheduled_tokens,
@@ -64,6 +64,9 @@ impl<B: Blocks> VllmScheduler<B> {
             let end = s.computed + tokens;
             while !self.grow(desk.store, slot, end, desk.now_ns)? {
                 let victim = self.victim();
+                if !self.is_written(desk.store, self.running[victim]) {
+                    return Ok(());
+                }
                 self.expect_progress(victim)?;
                 if victim < at {
                     at -= 1;
@@ -144,11 +147,17 @@ impl<B: Blocks> VllmScheduler<B> {
             step.budget += std::mem::take(&mut s.chunk);
             step.slots.retain(|&scheduled| scheduled != slot);
         }
-        desk.store.release(s.held.lease, desk.now_ns)?;
+        match desk.store.connector() {
+            Some(connector) => {
+                connector.preempted(s.request);
+                connector.release_blocks(s.held.lease)?;
+            }
+            None => desk.store.release(s.held.lease, desk.now_ns)?,
+        }
         let computed = std::mem::take(&mut s.computed);
         (s.held.blocks, s.held.keyed, s.flight.placeholders) = (0, 0, 0);
         s.flight.stale = s.flight.tokens;
-        s.is_running = false;
+        (s.is_running, s.held.claims) = (false, false);
         self.waiting.push_preempted(slot, s);
         desk.preempted(slot, computed, &mut self.log);
         Ok(slot)

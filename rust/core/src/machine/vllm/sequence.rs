@@ -26,6 +26,19 @@ pub struct InFlight {
     pub eligible: u64,
 }
 
+/// State of a request's load from a lower tier.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Load {
+    #[default]
+    None,
+    /// Its copy runs.
+    Runs,
+    /// Its end is reported.
+    Ended,
+    /// Its blocks have their keys, and the request waits for the rest of its blocks.
+    Keyed,
+}
+
 /// A request's blocks.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct HeldBlocks {
@@ -34,6 +47,13 @@ pub struct HeldBlocks {
     pub blocks: u64,
     /// Leading blocks that have been through the key step.
     pub keyed: u64,
+    /// Load of blocks, of those from this one on.
+    pub load: Load,
+    pub load_from: u32,
+    /// True from its admission until the step that computes the last of its known tokens, if that is not the first.
+    pub claims: bool,
+    /// True if requests behind it may have gone first since it last ran.
+    pub is_passed: bool,
 }
 
 /// The scheduler's state of a request. Counts are tokens unless they say blocks.

@@ -5,6 +5,7 @@ use super::blocks::Blocks;
 use super::{Sequence, StageSteps, VllmConfig, VllmScheduler};
 use crate::convert::fit;
 use crate::step_time::{StepShape, StepTimeTable};
+use crate::store::connector::StepCopies;
 use crate::store::{Answer, Times};
 
 /// A request's part of a step.
@@ -28,6 +29,10 @@ pub(super) struct Step {
     pub end_ns: u64,
     /// Time at which the GPU has computed it: the host may have its tokens later.
     pub computed_ns: u64,
+    /// Copies between the pool and the tier below.
+    pub copies: StepCopies,
+    /// True if requests were sent back to the queue for it.
+    pub preempts: bool,
 }
 
 impl Step {
@@ -35,9 +40,15 @@ impl Step {
         self.scheduled.is_empty()
     }
 
+    /// True if it computes nothing and copies nothing.
+    pub fn is_idle(&self) -> bool {
+        self.is_empty() && self.copies.is_empty()
+    }
+
     /// True if it brings each of `requests` requests one token, and does nothing else.
     pub fn only_decodes(&self, requests: usize) -> bool {
-        self.shape.new_tokens == 0 && self.scheduled.len() == requests
+        let counts = self.shape.new_tokens == 0 && self.scheduled.len() == requests;
+        counts && self.copies.is_empty() && requests > 0
     }
 
     /// Adds the tokens of a request to the shape.
@@ -72,6 +83,7 @@ impl<B: Blocks> VllmScheduler<B> {
                 s.flight.placeholders += u64::from(has_lookahead);
                 s.flight.eligible = eligible;
             }
+            s.held.claims &= !brings_token;
             step.scheduled.push(Scheduled {
                 slot,
                 tokens,

@@ -77,6 +77,9 @@ impl<B: Blocks> VllmScheduler<B> {
             return Ok(0);
         }
         let budget = self.config.limits.max_num_scheduled_tokens > running as u64;
+        if !self.remote.is_quiet() {
+            return Ok(0);
+        }
         if !self.waiting.is_empty() && self.has_free_seqs() && budget && !self.refused {
             return Ok(0);
         }
@@ -84,7 +87,7 @@ impl<B: Blocks> VllmScheduler<B> {
         let mut left = u64::MAX;
         for &slot in &self.running {
             let s = &self.sequences[slot];
-            if s.last_token_ns.is_none() || s.flight.tokens != steps {
+            if s.last_token_ns.is_none() || s.flight.tokens != steps || !store.is_quiet(s) {
                 return Ok(0);
             }
             left = left.min(self.before_its_end(s));
@@ -208,7 +211,7 @@ impl<B: Blocks> VllmScheduler<B> {
                 desk.replica.batch.counts.itl.add(now_ns - before_ns, 1);
             }
         }
-        self.cadence.decoded(!self.waiting.is_empty());
+        self.cadence.decoded(self.any_could_join());
         step_run.done += 1;
         step_run.left -= 1;
         self.take_turns(desk.store, step_run, now_ns)?;
@@ -221,7 +224,7 @@ impl<B: Blocks> VllmScheduler<B> {
         } else {
             flight.end_ns = now_ns + desk.replica.batch.duration_ns(&flight.shape);
         }
-        let waiting = self.waiting.len() as u64;
+        let waiting = self.not_running() as u64;
         if let Some(log) = &mut self.log {
             log.counts.end_ns = now_ns;
             let decided = self.steps.lookahead.as_ref().unwrap_or(&flight);

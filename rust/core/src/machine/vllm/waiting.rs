@@ -1,6 +1,7 @@
 //! Waiting requests: in order of arrival with preempted requests first, or by (priority, arrival, number).
 
 use std::collections::BTreeSet;
+use std::ops::Bound;
 
 use super::sequence::Sequence;
 use super::Slot;
@@ -46,6 +47,12 @@ impl Waiting {
 
     pub fn first(&self) -> Option<Slot> {
         self.queue.first().map(|key| key.3)
+    }
+
+    /// The request behind one that waits.
+    pub fn after(&self, slot: Slot, s: &Sequence) -> Option<Slot> {
+        let behind = (Bound::Excluded(self.key(slot, s)), Bound::Unbounded);
+        self.queue.range(behind).next().map(|key| key.3)
     }
 
     /// Queues a request that has arrived.

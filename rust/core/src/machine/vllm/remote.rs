@@ -1,0 +1,266 @@
+//! Requests that wait for KV from a lower tier, and the copies of steps (`WAITING_FOR_REMOTE_KVS`, and the worker of
+//! `OffloadingConnector`).
+//!
+//! A step's stores are sent when the next step begins, its loads when it begins; copies that have ended are reported
+//! when a step has. Blocks that steps in flight may still write are released when these have ended.
+
+use std::collections::VecDeque;
+
+use super::super::engine::Desk;
+use super::super::Slot;
+use super::blocks::Blocks;
+use super::sequence::Load;
+use super::step::Step;
+use super::waiting::Waiting;
+use super::VllmScheduler;
+use crate::store::connector::StepCopies;
+use crate::store::{Answer, LeaseId, Order};
+
+/// Requests that hold blocks and do not run, and copies between steps.
+#[derive(Debug)]
+pub(super) struct Remote {
+    /// Requests whose load runs or has ended, in the order in which the loads began.
+    pub holding: Waiting,
+    /// Stores of the last step.
+    unsent: Vec<Order>,
+    /// Loads of a step that has not begun, and its begin.
+    late: Option<(u64, Vec<Order>)>,
+    /// Aborted requests whose load runs, and their leases.
+    orphans: Vec<(u32, LeaseId)>,
+    /// Steps decided and ended so far.
+    decided: u64,
+    ended: u64,
+    /// Leases to release, each with the step that must have ended.
+    releases: VecDeque<(u64, LeaseId)>,
+}
+
+impl Remote {
+    pub fn new(by_priority: bool) -> Self {
+        Self {
+            holding: Waiting::new(by_priority),
+            unsent: Vec::new(),
+            late: None,
+            orphans: Vec::new(),
+            decided: 0,
+            ended: 0,
+            releases: VecDeque::new(),
+        }
+    }
+
+    /// True if no request holds blocks without running, and no copy is to be sent.
+    pub fn is_quiet(&self) -> bool {
+        self.holding.is_empty() && self.unsent.is_empty() && self.releases.is_empty()
+    }
+}
+
+impl<B: Blocks> VllmScheduler<B> {
+    /// Number of requests that do not run.
+    pub(super) fn not_running(&self) -> usize {
+        self.waiting.len() + self.remote.holding.len()
+    }
+
+    /// True if a request waits that no copy holds back.
+    pub(super) fn any_could_join(&self) -> bool {
+        let mut queued = self.waiting.iter().chain(self.remote.holding.iter());
+        queued.any(|slot| !self.sequences[slot].held.is_passed)
+    }
+
+    /// Decides the copies of a step that has been composed.
+    pub(super) fn decide_copies(&mut self, desk: &mut Desk<'_, B>, step: &mut Step) -> Answer<()> {
+        let Some(connector) = desk.store.connector() else {
+            return Ok(());
+        };
+        self.remote.decided += u64::from(!step.is_empty());
+        let parts = step.scheduled.iter();
+        let leases: Vec<LeaseId> = parts.map(|at| self.sequences[at.slot].held.lease).collect();
+        step.copies = connector.step_decided(&leases, desk.now_ns)?;
+        Ok(())
+    }
+
+    /// Lets a step begin: sends what is to be sent, and delays it until the copies that it waits for have ended.
+    pub(super) fn begin_copies(&mut self, desk: &mut Desk<'_, B>, step: &mut Step) -> Answer<()> {
+        if desk.store.connector().is_none() {
+            return Ok(());
+        }
+        let StepCopies {
+            stores,
+            loads,
+            flushed,
+        } = std::mem::take(&mut step.copies);
+        let (now, later): (Vec<Order>, _) = stores
+            .into_iter()
+            .partition(|order| flushed.contains(&order.id));
+        step.copies.stores = later;
+        self.remote.unsent.extend(now);
+        self.send_stores(desk)?;
+        let waits_ns = desk.replica.sent_until(&flushed).max(desk.now_ns);
+        if waits_ns > desk.now_ns {
+            self.delay(desk, step, waits_ns);
+        }
+        if waits_ns == desk.now_ns || loads.is_empty() {
+            desk.send(&loads)?;
+        } else {
+            desk.replica.mover.arrivals.set_alarm(waits_ns);
+            self.remote.late = Some((waits_ns, loads));
+        }
+        if let Some(copies) = desk
+            .replica
+            .mover
+            .copies
+            .as_mut()
+            .filter(|_| !step.is_empty())
+        {
+            let paid_ns = copies.take(step.begin_ns);
+            step.end_ns += paid_ns;
+            step.computed_ns += paid_ns;
+            copies.step_started(step.end_ns);
+        }
+        Ok(())
+    }
+
+    /// Delays a step; requests without a first token have waited for free blocks.
+    fn delay(&mut self, desk: &mut Desk<'_, B>, step: &mut Step, until_ns: u64) {
+        let waited_ns = until_ns.saturating_sub(step.begin_ns);
+        step.begin_ns += waited_ns;
+        step.end_ns += waited_ns;
+        step.computed_ns += waited_ns;
+        for part in &step.scheduled {
+            desk.waited_for_blocks(part.slot, waited_ns);
+        }
+        if let Some(log) = self.log.as_mut().filter(|_| !step.is_empty()) {
+            log.begins(step.begin_ns);
+        }
+    }
+
+    /// Sends the stores of the last step.
+    pub(super) fn send_stores(&mut self, desk: &mut Desk<'_, B>) -> Answer<()> {
+        if self.remote.unsent.is_empty() {
+            return Ok(());
+        }
+        desk.send(&std::mem::take(&mut self.remote.unsent))
+    }
+
+    /// Keeps the stores of a step that has ended.
+    pub(super) fn keep_stores(&mut self, step: &mut Step) {
+        self.remote.unsent.append(&mut step.copies.stores);
+    }
+
+    /// Sends loads whose step begins now.
+    pub(super) fn send_late_loads(&mut self, desk: &mut Desk<'_, B>) -> Answer<()> {
+        match self.remote.late.take_if(|(at, _)| *at <= desk.now_ns) {
+            Some((_, loads)) => desk.send(&loads),
+            None => Ok(()),
+        }
+    }
+
+    /// Releases blocks that the ended step was the last to write; before its tokens are handed over.
+    pub(super) fn release_written(&mut self, store: &mut B, step: &Step) -> Answer<()> {
+        let Some(connector) = store.connector() else {
+            return Ok(());
+        };
+        self.remote.ended += u64::from(!step.is_empty());
+        let ended = self.remote.ended;
+        while let Some(&(until, lease)) = self.remote.releases.front() {
+            if until > ended {
+                break;
+            }
+            self.remote.releases.pop_front();
+            connector.release_blocks(lease)?;
+        }
+        Ok(())
+    }
+
+    /// Applies the copies that have ended.
+    pub(super) fn report_copies(&mut self, desk: &mut Desk<'_, B>) -> Answer<()> {
+        let Some(connector) = desk.store.connector() else {
+            return Ok(());
+        };
+        let mut loaded = Vec::new();
+        for request in connector.copies_ended()? {
+            if let Some(at) = self
+                .remote
+                .orphans
+                .iter()
+                .position(|orphan| orphan.0 == request)
+            {
+                let (_, lease) = self.remote.orphans.swap_remove(at);
+                connector.release_blocks(lease)?;
+                continue;
+            }
+            let mut holding = self.remote.holding.iter();
+            loaded.extend(holding.find(|&slot| self.sequences[slot].request == request));
+        }
+        for slot in loaded {
+            self.sequences[slot].held.load = Load::Ended;
+            desk.loaded(slot);
+        }
+        Ok(())
+    }
+
+    /// Lets a waiting request hold its blocks until its load has ended.
+    pub(super) fn waits_for_load(&mut self, slot: Slot) {
+        let s = &mut self.sequences[slot];
+        self.waiting.remove(slot, s);
+        self.remote.holding.push(slot, s);
+    }
+
+    /// True if steps in flight write no block of a request: it may be preempted, and its blocks released.
+    pub(super) fn is_written(&self, store: &mut B, slot: Slot) -> bool {
+        let overlaps = self.config.steps_in_flight() > 1 && store.connector().is_some();
+        !(overlaps && self.sequences[slot].flight.tokens > 0)
+    }
+
+    /// Releases the blocks of a running request that leaves, now or when the steps in flight have ended.
+    pub(super) fn release_ended(&mut self, store: &mut B, slot: Slot, now_ns: u64) -> Answer<()> {
+        let is_written = self.is_written(store, slot);
+        let s = &self.sequences[slot];
+        let Some(connector) = store.connector() else {
+            return store.release(s.held.lease, now_ns);
+        };
+        connector.ended(s.request, true);
+        if is_written {
+            return connector.release_blocks(s.held.lease);
+        }
+        let until = self.remote.decided;
+        self.remote.releases.push_back((until, s.held.lease));
+        Ok(())
+    }
+
+    /// Ends a request that does not run; blocks that a load writes are released when that has ended.
+    pub(super) fn end_waiting(&mut self, store: &mut B, slot: Slot) -> Answer<()> {
+        let s = &mut self.sequences[slot];
+        self.waiting.remove(slot, s);
+        let Some(connector) = store.connector() else {
+            return Ok(());
+        };
+        connector.ended(s.request, false);
+        if s.held.load == Load::None {
+            return Ok(());
+        }
+        self.remote.holding.remove(slot, s);
+        if s.held.load == Load::Runs {
+            self.remote.orphans.push((s.request, s.held.lease));
+            return Ok(());
+        }
+        connector.release_blocks(s.held.lease)
+    }
+
+    /// Blocks that prompts at work, and those whose load runs, still need.
+    pub(super) fn claimed_blocks(&self) -> u64 {
+        let at_work = self
+            .running
+            .iter()
+            .copied()
+            .chain(self.remote.holding.iter());
+        let claimed = at_work.map(|slot| {
+            let s = &self.sequences[slot];
+            let lacking = self.config.blocks(s.known).saturating_sub(s.held.blocks);
+            if s.held.claims {
+                lacking
+            } else {
+                0
+            }
+        });
+        claimed.sum()
+    }
+}

@@ -1,0 +1,117 @@
+//! The pool of one cache group above an engine's tiers.
+
+use super::blocks::{take_block_turn, turns_of_blocks, Blocks, TurnAt};
+use super::sequence::Sequence;
+use super::VllmConfig;
+use crate::convert::fit;
+use crate::engines::tiered_pool::TieredPool;
+use crate::store::connector::{Connector, LookUp};
+use crate::store::contract::{BatchStore, BlockStore};
+use crate::store::newcomer::{Entry, Newcomer};
+use crate::store::{Answer, LeaseBlocks};
+
+impl Blocks for TieredPool {
+    fn connector(&mut self) -> Option<&mut dyn Connector> {
+        Some(self)
+    }
+
+    fn free_blocks(&self) -> u64 {
+        TieredPool::free_blocks(self)
+    }
+
+    fn is_quiet(&self, running: &Sequence) -> bool {
+        TieredPool::is_quiet(self) && !self.offers_more(running.request)
+    }
+
+    fn has_ended(&self) -> bool {
+        TieredPool::has_ended(self)
+    }
+
+    /// Admits a request with what the pool has, or lets it hold blocks for what the tiers have behind that.
+    fn admit(&mut self, asked: &Newcomer, config: &VllmConfig, now_ns: u64) -> Answer<Entry> {
+        let request = asked.request;
+        let (in_pool, idle) = self.in_pool(request, asked.matchable_blocks);
+        let known_blocks = fit::<u32>(asked.known_tokens / config.block_size_tokens);
+        let hits = match self.look_up(request, in_pool, known_blocks) {
+            LookUp::Later => return Ok(Entry::Later),
+            LookUp::Found(end) => end,
+            LookUp::Nothing => in_pool,
+        };
+        let (loads, cached) = (hits > in_pool, u64::from(hits) * config.block_size_tokens);
+        if !loads && cached < asked.least_cached_tokens {
+            return Ok(Entry::NotYet);
+        }
+        let (end, claimed) = if loads {
+            (cached, asked.claimed_blocks)
+        } else {
+            (asked.known_tokens.min(cached + asked.step_tokens), 0)
+        };
+        let new_blocks = |tokens| config.blocks(tokens) - u64::from(in_pool);
+        let spare = TieredPool::free_blocks(self).saturating_sub(idle + asked.kept_blocks);
+        let whole = asked.whole && new_blocks(asked.known_tokens) > spare;
+        if whole || new_blocks(end) + claimed > spare {
+            return Ok(Entry::NoCapacity);
+        }
+        let lease = self.acquire(request, in_pool)?;
+        self.reserve(&[LeaseBlocks::new(lease, new_blocks(end))], now_ns)?;
+        self.gives(request);
+        if !loads {
+            return Ok(Entry::Admitted {
+                lease,
+                hit_blocks: hits,
+                reserved_tokens: end,
+            });
+        }
+        self.load_later(lease, hits, now_ns)?;
+        Ok(Entry::Loads {
+            lease,
+            hit_blocks: hits,
+            in_pool_blocks: in_pool,
+        })
+    }
+
+    fn grow(
+        &mut self,
+        s: &mut Sequence,
+        end: u64,
+        config: &VllmConfig,
+        now_ns: u64,
+    ) -> Answer<bool> {
+        let blocks = config.blocks(end).saturating_sub(s.held.blocks);
+        if blocks > TieredPool::free_blocks(self) {
+            return Ok(false);
+        }
+        if blocks > 0 {
+            self.reserve(&[LeaseBlocks::new(s.held.lease, blocks)], now_ns)?;
+            self.note_given(s.request, s.held.blocks);
+            s.held.blocks += blocks;
+        }
+        Ok(true)
+    }
+
+    fn growth(&self, s: &Sequence, tokens: u64, config: &VllmConfig) -> Answer<u64> {
+        Ok(config.blocks(s.computed + tokens) - s.held.blocks)
+    }
+
+    /// The refused request may wait for a block that fills. A block that is taken may have been its hit: a load of
+    /// that and what follows holds fewer blocks than its next chunk.
+    fn before_news(&self, s: &Sequence, config: &VllmConfig) -> u64 {
+        let turns = turns_of_blocks(s, config);
+        let first = turns.iter().map(|at| at.boundary).min();
+        first.map_or(0, |boundary| boundary - 1)
+    }
+
+    fn turns(&self, s: &Sequence, config: &VllmConfig) -> Vec<TurnAt> {
+        turns_of_blocks(s, config)
+    }
+
+    fn take_turn(
+        &mut self,
+        s: &mut Sequence,
+        at: TurnAt,
+        config: &VllmConfig,
+        now_ns: u64,
+    ) -> Answer<u64> {
+        take_block_turn(self, s, at, config, now_ns)
+    }
+}

@@ -1,0 +1,55 @@
+//! Tiers that vLLM's scheduler reaches through a connector (`OffloadingConnectorScheduler`): it decides copies with a
+//! step, and learns of their end when a step has ended.
+
+use super::{Answer, LeaseId, MoveId, Order};
+
+/// Copies of a decided step.
+#[derive(Debug, Clone, Default)]
+pub struct StepCopies {
+    /// Stores of blocks that the step computes; they are sent when the next step begins.
+    pub stores: Vec<Order>,
+    /// Loads, which are sent when the step begins.
+    pub loads: Vec<Order>,
+    /// Stores that must have ended before the step begins: their blocks are given to other requests.
+    pub flushed: Vec<MoveId>,
+}
+
+impl StepCopies {
+    /// Returns true if the step begins without a copy, and leaves none.
+    pub fn is_empty(&self) -> bool {
+        self.stores.is_empty() && self.loads.is_empty() && self.flushed.is_empty()
+    }
+}
+
+/// Result of a look-up in the tiers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LookUp {
+    /// They add nothing to the pool's hit.
+    Nothing,
+    /// They have the blocks up to this one.
+    Found(u32),
+    /// Blocks are in transfer.
+    Later,
+}
+
+/// The connector of a scheduler.
+pub trait Connector {
+    /// Decides the copies of a step of these leases, in the order in which they were scheduled, and the last ones of
+    /// requests that have ended since the last step.
+    fn step_decided(&mut self, scheduled: &[LeaseId], now_ns: u64) -> Answer<StepCopies>;
+
+    /// Applies the copies that have ended. Returns the requests whose load has ended.
+    fn copies_ended(&mut self) -> Answer<Vec<u32>>;
+
+    /// Counts all blocks of a request among those that the next step is given.
+    fn gives(&mut self, request: u32);
+
+    /// Releases the blocks of a lease, and nothing else.
+    fn release_blocks(&mut self, lease: LeaseId) -> Answer<()>;
+
+    /// Lets the next step wait for the copies of a request that was preempted.
+    fn preempted(&mut self, request: u32);
+
+    /// Handles the end of a request, before its blocks are released; `runs`: it was scheduled since its last admission.
+    fn ended(&mut self, request: u32, runs: bool);
+}
