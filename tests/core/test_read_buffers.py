@@ -141,6 +141,14 @@ def test_core_and_specification_agree(buffers):
     agree(reading_each_other((90, 60, 400), machines=2, read_buffer_layers=buffers), random_trace(9))
 
 
+@pytest.mark.parametrize("sharing", ["fifo", "fair"])
+def test_a_step_waits_for_the_slowest_of_its_loads(sharing):
+    """Each layer is computed when all loads of the step have it, and then has a free buffer again."""
+    settings = slow_loads(read_buffer_layers=1)
+    channels = {name: replace(one, sharing=sharing) for name, one in settings.channels.items()}
+    agree(replace(settings, channels=channels), random_trace(2))
+
+
 @pytest.mark.parametrize("path", ["gpu-direct", "via-cpu"])
 def test_hand_overs_between_pools_need_no_buffers(path):
     handover = HandoverSettings(path=path, transfer="layer-by-layer")

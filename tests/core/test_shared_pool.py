@@ -16,7 +16,7 @@ from kvcache_sim.cache.settings import CacheSettings, MovementSettings, PoolSett
 from kvcache_sim.channels.settings import ChannelSettings, NetworkSettings
 from kvcache_sim.model.step_time import StepTimeTable
 from kvcache_sim.serving.membership.plan import MembershipPlan, PoolLoss
-from kvcache_sim.serving.settings import ClusterSettings, MachineSettings
+from kvcache_sim.serving.settings import ClusterSettings, MachineSettings, ReplicaSettings
 from kvcache_sim.simulation import simulate
 from support.agreement import by_spec
 from support.clusters import READ, WRITE
@@ -105,6 +105,26 @@ def test_puts_of_several_machines_take_turns_too():
     counters = simulate(pooled(3, PoolSettings(None)), trace).counters
     assert counters["pool.put_blocks"] == 6
     assert counters[f"channel.{WRITE}.queued_ns"] == 80_000 + 160_000
+
+
+def test_a_put_stops_at_a_block_that_is_still_being_written():
+    """Eight blocks take 32 µs over a channel that both share, the ninth 8 µs: it comes before those that it follows.
+
+    The pool takes none before the eight are there, so a prompt in between finds nothing.
+    """
+    settings = pooled(2, PoolSettings(None))
+    own = replace(settings.machines[0], replica=ReplicaSettings(max_num_batched_tokens=32))
+    fair = replace(settings.channels["gpu->cpu 0"], sharing="fair")
+    settings = replace(
+        settings,
+        machines=(own, *settings.machines[1:]),
+        channels=settings.channels | {"gpu->cpu 0": fair},
+    )
+    row = [f"a{k}" for k in range(9)]
+    trace = trace_of([[*row, "x"], [*row, "y"]], input_tokens=[37, 37], arrival_ns=[0, 20_000])
+    run = simulate(settings, trace)
+    assert run.requests["machine"].tolist() == [0, 1]
+    assert run.requests["cached_remote_tokens"].tolist() == [0, 0]
 
 
 class PathPool:

@@ -56,6 +56,8 @@ ENGINES = (
 )
 
 PROGRAMS = (
+    Program("vLLM scheduler settings", "vllm==0.33.0", (), "scheduler_fields.py"),
+    Program("SGLang scheduler settings", "sglang==0.5.23", ("msgspec",), "scheduler_fields.py"),
     Program("LMCache chunks", "lmcache==0.5.6", ("sortedcontainers",), "lmcache_chunks.py"),
     Program("LMCache server", "lmcache==0.5.7rc2", (), "lmcache_server.py"),
     Program("SGLang RadixCache", "sglang==0.5.23", ("msgspec",), "sglang_classic.py"),

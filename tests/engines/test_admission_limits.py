@@ -4,9 +4,11 @@ Steps are (prompt tokens, decodes). ``tests/engine_oracles/vllm_schedules.py`` d
 own classes.
 """
 
+import re
 from dataclasses import replace
 
 import pytest
+from engine_oracles.scheduler_fields import KINDS, stored
 from kvcache_sim.cache.settings import CacheSettings
 from kvcache_sim.metrics.columns import STATUSES
 from kvcache_sim.metrics.summary import summarize
@@ -15,6 +17,7 @@ from kvcache_sim.simulation import RunOptions
 from kvcache_sim.simulation.simulation import Simulation
 from support.clusters import cluster
 from support.schedule_book import plain_table
+from support.shared_files import ROOT
 from support.small_traces import trace_of
 
 BLOCK = 8
@@ -131,3 +134,16 @@ def test_sglang_turns_a_request_away_when_so_many_wait(most, expected, is_watche
     requests = [(0, 8, 2), (1, 9, 1), (2, 8, 1), (10**9, 8, 1)]
     _, statuses, _ = run(requests, "sglang", is_watched, max_queued_requests=most)
     assert "".join("x" if status == "turned_away" else "." for status in statuses) == expected
+
+
+@pytest.mark.parametrize("engine", ["vllm", "sglang"])
+def test_settings_of_schedulers_are_keys_or_stand_on_the_page_of_boundaries(engine):
+    """``make oracles`` compares the list with the wheels."""
+    listed, page = stored(engine), (ROOT / "docs" / "understand" / "boundaries.md").read_text()
+    keys = set(
+        re.findall(r"^key: (\S+)", (ROOT / "docs" / "data" / "public-names.txt").read_text(), re.MULTILINE)
+    )
+    assert set(listed["simulated"].values()) <= keys
+    assert [what for what in listed["left_out"].values() if what not in page] == []
+    names = [name for kind in KINDS for name in listed[kind]]
+    assert len(names) == len(set(names))

@@ -31,9 +31,9 @@ def timed(text: str, trace):
     return execute(scenario_from_text(text, "s.yaml", ROOT, []), trace, CHECKED).run
 
 
-def text_of(fetch: str, lookahead: str = "threshold: 16") -> str:
+def text_of(fetch: str, lookahead: str = "threshold: 16", host: int = 700) -> str:
     """A storage that gives a hundred pages a second."""
-    text = scenario((320, 700, 4000), "lru", "through", 16, fetch, lookahead)
+    text = scenario((320, host, 4000), "lru", "through", 16, fetch, lookahead)
     return text + f"channels: {{disk-to-cpu: {{bandwidth: {100 * 16 * 131_072}B/s, edges: [disk->cpu]}}}}\n"
 
 
@@ -68,6 +68,23 @@ def test_while_one_waits_another_goes_first():
     assert abs(waited - 3 * 10**9) < 10**7
     assert first < 10**7
     assert run.requests["finish_ns"][4] < run.requests["finish_ns"][3]
+
+
+def test_a_prefetch_runs_on_while_a_preempted_request_is_first():
+    """Two answers outgrow the device: one goes back and is first until the other ends, seconds later.
+
+    The prompt behind it could not be admitted before, so all of its 300 pages come, under any order.
+    """
+    lengths = {**dict.fromkeys("abcf", PAGES + 1), "d": 60, "e": 60}
+    rows = [[f"{name}{k}" for k in range(lengths[name])] for name in "abcfdea"]
+    prompts = [PAGES * 16 + 1] * 4 + [960, 960, PAGES * 16 + 1]
+    times = [*(100 * 10**9 * k for k in range(5)), 400 * 10**9 + 1, 418 * 10**9]
+    trace = trace_of(rows, 16, prompts, times, [1, 1, 1, 1, 2600, 2600, 1])
+    steady = "replica: {step_time: 'linear:base=10ms', queue_order: shortest-first}\n"
+    run = timed(text_of("policy: best-effort", host=1000) + steady, trace)
+    order = run.requests["request"].argsort()
+    assert run.requests["preemptions"][order].tolist() == [0, 0, 0, 0, 0, 1, 0]
+    assert run.requests["cached_cpu_tokens"][order][6] == PAGES * 16
 
 
 def test_prefetches_in_flight_take_at_most_a_share_of_the_host():

@@ -130,6 +130,24 @@ def test_chunks_that_are_written_are_not_found_and_not_dropped(policy):
     assert done.run.counters["edge.gpu->cpu.bytes"] == 10 * BLOCK_BYTES
 
 
+def test_a_look_up_renews_in_the_storage_what_the_pool_has():
+    """Both levels have 16 of 20 chunks at 1 s and drop three, while ``a`` is used again: those of ``b`` are older.
+
+    Its answer takes ``b`` from the pool. Then one chunk of ``b`` is left, in neither level the other three.
+    """
+    rows = [[f"{name}{k}" for k in range(4)] for name in "ab"]
+    rows += [[f"fill{k}"] for k in range(8)] + [[*rows[0], "more"], [*rows[1], "end"]]
+    trace = trace_of(
+        rows, BLOCK, [4 * len(row) for row in rows[:-2]] + [17, 17], None, [2] * 10 + [25_000, 2]
+    )
+    at_ns = np.array([*(0.05 * k for k in range(10)), 0.9, 2.0]) * SECOND
+    done = ran(replace(trace, arrival_ns=at_ns.astype(np.int64)), 6_256, (20, 20), "lru")
+    requests = done.run.requests
+    assert requests["cached_gpu_tokens"].tolist()[-2:] == [16, 0]
+    assert from_server(done)[-2:] == [0, 4]
+    assert [done.summary["cache"]["evictions"][tier] for tier in ("cpu", "disk")] == [3, 3]
+
+
 def test_the_policy_has_no_default():
     cpu = "{capacity: 9 blocks, semantics: lmcache-server}"
     text = f"cache: {{semantics: vllm}}\ntiers: {{gpu: {{capacity: 9 blocks}}, cpu: {cpu}}}\n"

@@ -108,7 +108,7 @@ def test_what_is_reserved_of_answers_decides_how_many_are_retracted():
 PREFILL_NS, TOKEN_NS, DECODE_NS, SEQUENCE_NS = 1_000_000, 20_000, 5_000_000, 1_000
 
 
-def two_that_do_not_fit(prompts, tokens, answer=10):
+def two_that_do_not_fit(prompts, tokens, answer=10, later_ns=1):
     """Two prompts, the second a nanosecond behind the first, pages of one token."""
     cache = CacheSettings(block_size_tokens=1, semantics="sglang")
     # 0.098 of the remaining tokens of a running answer is reserved
@@ -116,7 +116,7 @@ def two_that_do_not_fit(prompts, tokens, answer=10):
     settings = with_capacity(replica, cache, tokens)
     machine = replace(settings.machines[0], step_time=plain_table())
     rows = [[f"{name}{k}" for k in range(length)] for name, length in zip("ab", prompts, strict=True)]
-    trace = trace_of(rows, 1, list(prompts), [0, 1], [answer, answer])
+    trace = trace_of(rows, 1, list(prompts), [0, later_ns], [answer, answer])
     simulation = Simulation(
         replace(settings, machines=(machine,)), trace, RunOptions(schedule=True, check="full")
     )
@@ -148,6 +148,13 @@ def test_a_retraction_step_by_step():
         *[(0, 1)] * 2,
     ]
     assert log.admissions == [(0, 0, 0), (1, 1, 0), (11, 1, 0)]
+
+
+@pytest.mark.parametrize(("tokens", "first"), [(42, 10), (43, 20)])
+def test_an_admission_needs_a_token_more_than_it_reserves(tokens, first):
+    """Each of two in one pass reserves its prompt, its answer and a page: 21, so 42 are too few for both."""
+    _, log = two_that_do_not_fit((10, 10), tokens, later_ns=0)
+    assert log.steps[0][1] == first
 
 
 def test_of_equal_answers_the_longest_prompt_is_retracted():

@@ -10,12 +10,15 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
+from kvcache_sim.model.engine_memory import rank_weights_bytes, stage_layers
 from kvcache_sim.model.gpus import load_gpu
 from kvcache_sim.model.kv_capacity import EngineMemory, KvCapacity, kv_capacity, loaded_weights_bytes
 from kvcache_sim.model.layer_group import WeightDtypes
 from kvcache_sim.model.model_file import load_model, parse_model
 from kvcache_sim.model.model_spec import ModelSpec
 from kvcache_sim.model.releases import parse_release, parse_version
+from kvcache_sim.model.sglang_memory import prefill_graphs
+from kvcache_sim.model.vllm_memory import graph_sizes
 from msgspec.structs import replace as with_fields
 from support.shared_files import DATA, ROOT
 
@@ -203,6 +206,27 @@ def test_graphs_are_subtracted_by_release_and_runner(release, gpu, model, subtra
         subtracted_gib
     )
     assert (unknown.uncertainty_bytes > found.uncertainty_bytes) == bool(subtracted_gib)
+
+
+def test_graphs_have_sizes_in_steps_that_widen():
+    """vLLM's 1, 2, 4, eights below 256 and sixteens from there; SGLang's prompts from fours to 512s."""
+    limits = (0, 1, 2, 3, 4, 7, 8, 255, 256, 271, 272, 512)
+    assert [graph_sizes(most) for most in limits] == [0, 1, 2, 2, 3, 3, 4, 34, 35, 35, 36, 51]
+    limits = (3, 4, 32, 47, 48, 256, 287, 288, 512, 576, 1024, 1280, 4096, 4607, 4608, 5120)
+    sizes = [0, 1, 8, 8, 9, 22, 22, 23, 30, 31, 38, 39, 50, 50, 51, 52]
+    assert [prefill_graphs(most) for most in limits] == sizes
+
+
+def test_a_stage_has_its_layers_rounded_up_and_one_table():
+    """24 equal layers over 5 stages: 5 in the largest, next to a table of 1,000 tokens by 64, all in 16 bits."""
+    model = dense(24, 64, 4, 4, 16, 128, 1_000)
+    attention, feed_forward = 4 * 64 * 64, 3 * 64 * 128
+    layer, table = 2 * (attention + feed_forward), 2 * 1_000 * 64
+    assert [stage_layers(model, stages) for stages in (1, 5, 6, 24)] == [24, 5, 4, 1]
+    whole = rank_weights_bytes(model, 1, 1, 1)
+    staged = {stages: rank_weights_bytes(model, 1, 1, stages) for stages in (5, 6)}
+    assert staged[5] - staged[6] == pytest.approx(layer, rel=0.01)
+    assert staged[6] == pytest.approx((whole - 2 * table) / 6 + table, abs=64)
 
 
 def test_the_sampler_warms_up_rows_by_vocabulary():

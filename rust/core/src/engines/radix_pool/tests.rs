@@ -87,3 +87,28 @@ fn wrong_counts_are_seen() {
     let protected = said(|p| hold(p, |h| h.protected -= 4)).unwrap_err();
     assert!(protected.starts_with("I3"));
 }
+
+#[test]
+fn a_leaf_above_pages_that_the_host_holds_stays_until_it_can_be_written() {
+    let keys = BlockKeys::of_rows(1, &[vec![0, 1], vec![0, 2]]);
+    let host = HostTier::new(WritePolicy::Back, 2);
+    let tree = RadixTree::new(keys, TreeRules::Unified, LeafStrategy::Lru, 1, Some(host));
+    let mut pool = RadixPool::new(tree, 1, 9, vec![2, 2]);
+    for request in 0..2 {
+        pool.admit(request, 1);
+        pool.allocate(request, 2);
+        pool.checkpoint(request, 2);
+        pool.release(request);
+    }
+    let tree = &mut pool.tree;
+    assert_eq!(tree.evict(2), 2, "both ends are written");
+    let ends = [0, 1].map(|request| tree.match_prefix(request, 2).node);
+    for end in ends {
+        tree.lock_host(end, 1);
+    }
+    assert_eq!(tree.evict(1), 0, "the host is full, and its pages are read");
+    tree.unlock_host(ends[1], 1);
+    assert_eq!(tree.evict(1), 1, "one of them goes");
+    assert_eq!(tree.match_prefix(0, 2).pages, 2);
+    assert_eq!(tree.match_prefix(1, 2).pages, 1);
+}

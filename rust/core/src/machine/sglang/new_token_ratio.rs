@@ -46,3 +46,32 @@ impl NewTokenRatio {
         self.current = self.first;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_retraction_reserves_generated_tokens_and_twenty_for_each_request() {
+        let share = |requests, out, answers| {
+            let mut ratio = NewTokenRatio::new(1.0);
+            ratio.retracted(requests, out, answers);
+            ratio.current
+        };
+        assert_eq!(share(2, 9, 97), 49.0 / 98.0);
+        assert_eq!(share(2, 9, 49), 49.0 / 50.0);
+        assert_eq!([share(2, 9, 48), share(2, 10, 48)], [1.0, 1.0]);
+    }
+
+    #[test]
+    fn six_hundred_steps_lower_it_to_its_bound() {
+        let mut ratio = NewTokenRatio::new(1.0);
+        (0..599).for_each(|_| ratio.decays());
+        assert!(ratio.current > 0.0985);
+        (0..9).for_each(|_| ratio.decays());
+        assert_eq!(ratio.current, 0.7 * 0.14);
+        ratio.reset();
+        assert_eq!(ratio.current, 0.7);
+        assert_eq!(NewTokenRatio::new(2.0).current, 1.0);
+    }
+}
