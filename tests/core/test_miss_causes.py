@@ -7,7 +7,12 @@ from hypothesis import strategies as st
 from kvcache_sim import _core
 from kvcache_sim.cache.settings import CacheSettings, PrefixViewSettings
 from kvcache_sim.metrics.columns import MISS_COLUMNS, miss_column
-from kvcache_sim.metrics.miss_causes import keeps_all_blocks, miss_causes, summarize_misses
+from kvcache_sim.metrics.miss_causes import (
+    keeps_all_blocks,
+    keeps_no_blocks,
+    miss_causes,
+    summarize_misses,
+)
 from kvcache_sim.replay.miss_causes import MISS_CAUSES, reported_by
 from kvcache_sim.simulation import simulate
 from support.clusters import BLOCK, cluster
@@ -119,6 +124,11 @@ def test_causes_sum_to_the_misses(tiers, machines):
     assert (found["elsewhere"] > 0) == (machines == 2)
 
 
+def test_where_no_block_outlives_its_request_none_is_elsewhere():
+    found = causes_of(cluster((5000,), 2), random_trace(3), kept=False, keeps_none=True)
+    assert found["elsewhere"] == 0 < found["not_admitted"]
+
+
 def test_the_summary_is_of_the_measured_requests_and_idle_times_are_in_ms():
     columns = {f"miss_{cause}_tokens": np.array([1, 10 + k, 100]) for k, cause in enumerate(CAUSES)}
     for idle_ns, idle in (
@@ -134,14 +144,15 @@ def test_the_summary_is_of_the_measured_requests_and_idle_times_are_in_ms():
 
 
 @pytest.mark.parametrize(
-    ("changes", "keeps"),
+    ("changes", "keeps", "keeps_none"),
     [
-        ({}, True),
-        ({"enabled": False}, False),
-        ({"admission": "second-use"}, False),
-        ({"discard_on_finish": True}, False),
-        ({"prefix_view": PrefixViewSettings(min_seen=2)}, False),
+        ({}, True, False),
+        ({"enabled": False}, False, True),
+        ({"admission": "second-use"}, False, False),
+        ({"discard_on_finish": True}, False, True),
+        ({"prefix_view": PrefixViewSettings(min_seen=2)}, False, False),
     ],
 )
-def test_a_cache_keeps_all_blocks_unless_a_setting_leaves_some_out(changes, keeps):
+def test_a_cache_keeps_all_blocks_unless_a_setting_leaves_some_out(changes, keeps, keeps_none):
     assert keeps_all_blocks(CacheSettings(**changes)) is keeps
+    assert keeps_no_blocks(CacheSettings(**changes)) is keeps_none

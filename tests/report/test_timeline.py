@@ -5,6 +5,7 @@ import json
 from collections import defaultdict
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -80,6 +81,22 @@ def test_an_arrow_leads_from_a_request_over_its_transfer_to_the_step_that_uses_i
         ("t", 5000),
         ("f", 7000),
     ]
+
+
+def test_loads_are_logged_with_the_request_that_they_are_for(directory):
+    """What the loads of a request brought to the GPU is what it found below it or on the other machine."""
+    (run,) = open_runs([directory])
+    events, rows = run.events, run.finished
+    details, kinds = events["detail"], events["kind"]
+    loads = (kinds.codes == kinds.words.index("transfer")) & (
+        details.codes == details.words.index("cpu->gpu")
+    )
+    brought = np.bincount(events["request"][loads], events["blocks"][loads], len(rows["request"]))
+    below = sum(rows[f"cached_{tier}_tokens"] for tier in ("cpu", "disk", "remote")) // run.block_size_tokens
+    again = rows["preemptions"] > 0
+    assert np.array_equal(brought[~again], below[~again])
+    assert brought.any()
+    assert sum(record["ph"] == "f" for record in drawn(directory)) > 0
 
 
 def test_a_window_keeps_what_overlaps_it(directory):

@@ -45,18 +45,25 @@ def keeps_all_blocks(cache: CacheSettings) -> bool:
     )
 
 
+def keeps_no_blocks(cache: CacheSettings) -> bool:
+    """Return True if no block outlives the request that computed it, on any machine."""
+    return not cache.enabled or cache.discard_on_finish
+
+
 def miss_causes(
     requests: Mapping[str, Any],
     trace: Trace,
     block_size_tokens: int,
     kept: bool = True,
     junctions: Mapping[str, Any] | None = None,
+    keeps_none: bool = False,
 ) -> dict[str, NDArray[np.int64]]:
     """Return the columns of ``MISS_COLUMNS``; per finished request the causes sum to prompt − cached tokens.
 
     A token belongs to its id (a block of the trace) and its prefix. ``kept`` is False if the cache does not
     keep all blocks (``keeps_all_blocks``), or nothing was evicted: tokens that were ready here and are missed
-    were *not admitted*. ``junctions`` are the columns of ``JUNCTION_COLUMNS``. Rejected requests have
+    were *not admitted*; with ``keeps_none`` those computed elsewhere too.
+    ``junctions`` are the columns of ``JUNCTION_COLUMNS``. Rejected requests have
     zeros. Cost: one native call, linear in the ids of the trace.
     """
 
@@ -84,6 +91,10 @@ def miss_causes(
     )
     columns = {miss_column(cause): tokens[:, MISS_CAUSES.index(cause)] for cause in reported_by("timed")}
     columns = {name: np.ascontiguousarray(values) for name, values in columns.items()}
+    if keeps_none:
+        elsewhere = columns["miss_elsewhere_tokens"]
+        columns["miss_not_admitted_tokens"] = columns["miss_not_admitted_tokens"] + elsewhere
+        columns["miss_elsewhere_tokens"] = np.zeros_like(elsewhere)
     columns["evicted_idle_ns"] = evicted_idle_ns
     assert columns.keys() == MISS_COLUMNS.keys()
     return columns

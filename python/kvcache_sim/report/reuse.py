@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kvcache_sim.metrics.columns import MISS_COLUMNS, miss_column
-from kvcache_sim.metrics.miss_causes import keeps_all_blocks, miss_causes
+from kvcache_sim.metrics.miss_causes import keeps_all_blocks, keeps_no_blocks, miss_causes
 from kvcache_sim.replay.miss_causes import reported_by
 from kvcache_sim.report.finished import FinishedRun
 from kvcache_sim.scenario.load import scenario_of_run
@@ -68,7 +68,8 @@ def _missed(run: FinishedRun, trace: Trace) -> tuple[dict[str, NDArray[np.int64]
         figures = run.summary.get("cache", {})
         left = sum(figures.get("evictions", {}).values()) + figures.get("dropped_blocks", 0)
         kept = keeps_all_blocks(cache) and left > 0
-        columns = miss_causes(columns, trace, cache.block_size_tokens, kept, run.junctions)
+        size, none = cache.block_size_tokens, keeps_no_blocks(cache)
+        columns = miss_causes(columns, trace, size, kept, run.junctions, none)
     done = run.requests["status"] == 0
     missed = {cause.name: columns[miss_column(cause)][done] for cause in reported_by("timed")}
     return missed, columns["evicted_idle_ns"][done]

@@ -25,7 +25,7 @@ from kvcache_sim.metrics.columns import (
     Column,
 )
 from kvcache_sim.metrics.measurement import MeasuredRequests
-from kvcache_sim.metrics.miss_causes import keeps_all_blocks, miss_causes, summarize_misses
+from kvcache_sim.metrics.miss_causes import keeps_all_blocks, keeps_no_blocks, miss_causes, summarize_misses
 from kvcache_sim.metrics.optional_groups import summarize_context_window
 from kvcache_sim.metrics.parts import arrays_of
 from kvcache_sim.metrics.run import ColumnData, Observer, Run
@@ -165,7 +165,8 @@ def _with_causes(
     cache = scenario.settings.cache
     left = sum(run.counters.get(f"evictions.{tier}", 0) for tier in TIERS) + run.counters["dropped_blocks"]
     kept = keeps_all_blocks(cache) and left > 0
-    columns = miss_causes(run.requests, trace, cache.block_size_tokens, kept, run.junctions)
+    size, none = cache.block_size_tokens, keeps_no_blocks(cache)
+    columns = miss_causes(run.requests, trace, size, kept, run.junctions, none)
     return replace(run, requests={**run.requests, **columns}), columns
 
 

@@ -21,7 +21,6 @@ from kvcache_sim.report.explain import experiments as by
 from kvcache_sim.report.explain.case import Case
 from kvcache_sim.report.explain.hit_rate import avoidable_share, missed_share
 from kvcache_sim.report.explain.sentences import explain
-from kvcache_sim.report.explain.tiers import slowest_channel
 from kvcache_sim.scenario.execute import execute
 from kvcache_sim.scenario.load import varied_from_text
 from kvcache_sim.scenario.requests import read_requests
@@ -112,9 +111,7 @@ CLAIMS: dict[str, Claim] = {
         f"break-even-{tier}": Claim(by.cheaper_loads(tier), f"cached_{tier}_tokens", "falls")
         for tier in TIERS[COMPUTE + 1 :]
     },
-    "channel-too-slow": Claim(
-        by.wide_channel, "channels.{channel}.needed_bytes_per_s.p99", "stays below", by.wide_enough
-    ),
+    "channel-too-slow": Claim(by.wide_channel, "fetch_ns", "falls"),
     "policy-without-choice": Claim(by.other_policy, "latency.e2e.avg", "stays"),
     "router-without-choice": Claim(by.fixed("router.policy=round-robin"), "latency.e2e.avg", "stays"),
     "write-policy-without-choice": Claim(by.fixed("write.policy=through"), "latency.e2e.avg", "stays"),
@@ -147,12 +144,11 @@ def _check(case: Case, name: str, sentence: str) -> Checked:
     rows: Any = done.run.requests
     finished = {name: column[rows["status"] == 0] for name, column in rows.items()}
     common = np.intersect1d(run.finished["request"], finished["request"])
-    figure = claim.figure.format(channel=slowest_channel(case))
-    before = _figure(figure, run.summary, run.finished, common)
-    after = _figure(figure, done.summary, finished, common)
+    before = _figure(claim.figure, run.summary, run.finished, common)
+    after = _figure(claim.figure, done.summary, finished, common)
     bound = None if claim.bound is None else claim.bound(case)
     limit = "" if bound is None else f", {_LIMITS[claim.expected]} {significant(bound)}"
-    outcome = f"{figure} {significant(before)} → {significant(after)}{limit}"
+    outcome = f"{claim.figure} {significant(before)} → {significant(after)}{limit}"
     expected = claim.expected
     if expected == "as said":
         expected = "rises" if "longer" in sentence else "falls"

@@ -85,12 +85,6 @@ def wide_channel(case: Case) -> list[str]:
     return [f"{setting}.bandwidth={int(rate)}B/s"] if setting else []
 
 
-def wide_enough(case: Case) -> float:
-    """The bandwidth that the slowest channel may need then: other steps need somewhat more."""
-    use = case.run.summary["channels"][slowest_channel(case) or ""]
-    return 1.3 * float(use["needed_bytes_per_s"]["p99"])
-
-
 def kept_states(case: Case) -> list[str]:
     """Windows and states kept everywhere, and nothing evicted."""
     return ["cache.retention_interval=null", *unbounded(case)]

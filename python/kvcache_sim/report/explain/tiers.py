@@ -17,8 +17,8 @@ def too_slow(case: Case) -> str | None:
         significant(rate / 1e9) for rate in (use["needed_bytes_per_s"]["p99"], use["bandwidth_bytes_per_s"])
     )
     return (
-        f"{worst}: to hide loading behind compute in 99 % of steps, this link would need about "
-        f"{needed} GB/s; it has {has}."
+        f"{worst}: to hide loading behind compute in 99 % of this run's steps, this link would "
+        f"need {needed} GB/s; it has {has}. A faster link would shorten the wait."
     )
 
 

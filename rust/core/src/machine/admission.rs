@@ -98,13 +98,15 @@ impl Replica {
         } else {
             self.requests[slot].cached.recomputed_tokens -= fit::<i64>(cached);
         }
-        self.issue(now, None)?;
+        self.mover.issue(now, None)?;
         let waits = !admission.freeing_moves.is_empty() || admission.rest.is_some();
         if !waits && admission.loads.is_empty() {
+            self.log_transfers();
             return self.join(now, slot, cached, admission.total_blocks);
         }
         self.requests[slot].scheduling.prefilling = false;
         let id = self.load(slot, admission, now.ns);
+        self.log_transfers();
         if self.loads[id].waits() {
             self.loads.waiting += 1;
             return Ok(());

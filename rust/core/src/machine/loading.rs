@@ -44,7 +44,7 @@ impl Replica {
             let ordered = admission.loads.len();
             let request = self.requests[self.loads[id].slot].arrival.request;
             self.load_rest(now, request, &mut admission)?;
-            self.issue(now, None)?;
+            self.mover.issue(now, None)?;
             let (loading, mover) = (&mut self.loads[id], &mut self.mover);
             let known = loading.waits.len();
             loading.await_loads(mover, &admission.loads[ordered..], now.ns);
@@ -60,6 +60,7 @@ impl Replica {
             } else if !loading.waits() {
                 self.loading_ended(id, now.ns);
             }
+            self.log_transfers();
         }
         Ok(())
     }

@@ -7,6 +7,7 @@ use super::rows::{Ended, EventKind, EventRow, NO_DETAIL};
 use super::{Arrival, Now, Replica, Request, Slot};
 use crate::convert::fit;
 use crate::digest::Record;
+use crate::store::MoveId;
 
 impl Replica {
     /// Counts a request that was sent here and starts its time of arrival.
@@ -172,26 +173,31 @@ impl Replica {
 
     /// Records the transfers since the last call, if they are logged.
     pub(super) fn log_transfers(&mut self) {
-        let window = self.config.record_window_ns;
-        let Some((from_ns, to_ns)) = window else {
+        let Some((from_ns, to_ns)) = self.config.record_window_ns else {
             return;
         };
-        for record in self
-            .mover
-            .traffic
-            .log
-            .iter_mut()
-            .flat_map(|log| log.drain(..))
-        {
+        let records = self.mover.traffic.log.as_mut().map(std::mem::take);
+        for record in records.unwrap_or_default() {
             let (start_ns, end_ns) = (record.sent.start_ns, record.sent.completion_ns);
             if from_ns <= start_ns && start_ns < to_ns {
                 let (from, to) = (fit::<i64>(record.route.from), fit::<i64>(record.route.to));
                 let detail = NO_DETAIL + 1 + from * self.config.sources + to;
-                let machine = self.config.machine;
+                let (machine, request) = (self.config.machine, self.loads_for(record.id));
                 let rows = &mut self.reports.rows;
-                rows.transfer(machine, detail, record.blocks, start_ns, end_ns);
+                rows.transfer(machine, request, detail, record.blocks, start_ns, end_ns);
             }
         }
+    }
+
+    /// The request that a move loads for, −1 for none.
+    fn loads_for(&self, id: MoveId) -> i64 {
+        let loading = self.loads.slots.taken().map(|loading| &self.loads[loading]);
+        loading
+            .into_iter()
+            .find(|loading| loading.admission.loads.iter().any(|load| load.id == id))
+            .map_or(-1, |loading| {
+                self.requests[loading.slot].arrival.request.into()
+            })
     }
 
     pub(super) fn log(&mut self, kind: EventKind, slot: Slot, now_ns: u64) {

@@ -202,10 +202,12 @@ impl Rows {
         ]);
     }
 
-    /// Adds a transfer of `blocks` blocks from its start to its end; `detail` is the number of its edge.
+    /// Adds a transfer of `blocks` blocks from its start to its end; `detail` is the number of its edge, `request` the
+    /// one that it loads for, −1 for none.
     pub(super) fn transfer(
         &mut self,
         machine: i64,
+        request: i64,
         detail: i64,
         blocks: u64,
         start_ns: u64,
@@ -216,7 +218,7 @@ impl Rows {
             fit::<i64>(end_ns - start_ns),
             machine,
             EventKind::Transfer as i64,
-            -1,
+            request,
             detail,
             0,
             fit::<i64>(blocks),

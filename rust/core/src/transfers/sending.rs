@@ -245,6 +245,7 @@ impl Mover {
         records.note(kind, now.ns, subject, sent.completion_ns);
         if let Some(log) = &mut self.traffic.log {
             log.push(SentRecord {
+                id: move_id,
                 route,
                 blocks,
                 sent,

@@ -1,6 +1,7 @@
 //! Traffic of a machine's transfers: bytes by tier and by edge, and each transmission for the log.
 
 use super::job::Transmission;
+use crate::store::MoveId;
 use crate::tiers::Route;
 
 /// Bytes that transfers have read from a tier, and written to it.
@@ -24,6 +25,8 @@ pub struct EdgeBytes {
 /// A transmission as it was queued, for `--record all`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SentRecord {
+    /// The store's move.
+    pub id: MoveId,
     pub route: Route,
     pub blocks: u64,
     pub sent: Transmission,
