@@ -196,3 +196,50 @@ def test_between_300_and_310_seconds_no_rule_decides(gap_s, read, cause):
     found = predict([first, call("2", gap_s, "user:u:100", history=History("1"), counts=counts)], TABLE)[1]
     assert found.cause == (cause if gap_s > 300 else "tools")  # at 300 s it is still kept
     assert found.doubt == ("300 to 310 s" if gap_s > 300 else "tools or system")
+
+
+@pytest.mark.parametrize(
+    ("model", "last"),
+    [("claude-sonnet-4-5", (5100, 650, "user turn")), ("claude-opus-4-8", (6000, 50, "continue"))],
+)
+def test_a_message_of_the_user_removes_earlier_thinking_of_older_models(model, last):
+    calls = [call("1", 0, "system:s:5000 user:u:100", "thinking:t:300 tool_call:c:200", model=model)]
+    calls.append(call("2", 9, "tool_result:r:400", history=History("1"), model=model))
+    calls.append(call("3", 18, "user:v:50", history=History("2"), model=model))
+    assert rows(calls)[2] == last
+
+
+def test_what_is_left_after_a_lapse_is_learned():
+    counts = [Counts(0, 3, 20_000), Counts(12_834, 3, 7_266), Counts(12_834, 3, 7_366)]
+    calls = [call("1", 0, "system:s:20000", counts=counts[0])]
+    calls += [
+        call(str(k + 1), 999 * k, f"user:u{k}:100", history=History(str(k)), counts=counts[k]) for k in (1, 2)
+    ]
+    assert [(each.read, each.cause) for each in predict(calls, TABLE)] == [
+        (0, "first"),
+        (0, "ttl"),
+        (12_834, "ttl"),
+    ]
+
+
+@pytest.mark.parametrize(("read", "cause"), [(0, "tools"), (4000, "system"), (9000, "edit")])
+def test_what_is_left_names_the_part_that_changed(read, cause):
+    first = call("1", 0, "user:u:100", counts=Counts(8000, 0, 2000))
+    first = msgspec.structs.replace(first, added=(Segment("system"), *first.added))
+    counts = Counts(read, 0, 10_100 - read)
+    second = call("2", 90, "tool_result:r:100", history=History("1"), counts=counts)
+    assert predict([first, second], TABLE)[1].cause == cause
+
+
+def test_a_price_holds_from_its_day_on_and_by_the_length_of_the_prompt():
+    day = 1_791_331_200 * NS_PER_S  # 2026-10-07
+    before, after = (TABLE.row("claude-sonnet-5-5", at)[1] for at in (day - 1, day))
+    assert (before.picodollars(Tokens(1000, 0)), after.picodollars(Tokens(1000, 0))) == (
+        200_000_000,
+        100_000_000,
+    )
+    haiku = TABLE.row("claude-haiku-5-5", day)[1]
+    assert haiku.picodollars(Tokens(0, 100_000)) == 100_000 * 100_000
+    assert haiku.picodollars(Tokens(0, 100_001)) == 100_001 * 500_000
+    assert TABLE.row("us.anthropic.claude-opus-4-6-v1:0", day)[1].minimum_tokens == 4096
+    assert TABLE.row("claude-opus-4-99", day) is None

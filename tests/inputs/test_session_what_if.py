@@ -107,3 +107,20 @@ def test_the_best_are_cheaper_than_nothing_and_in_order(tmp_path):
 def test_an_unknown_edit_is_refused(tmp_path):
     with pytest.raises(UsageError, match="no such what-if"):
         sessions(play(plan(1, 8), "u", BASE), tmp_path).what_if(Edit("sleep", "1h"))
+
+
+@pytest.mark.parametrize("name", ["main_5m", "main_1h"])
+def test_the_bill_of_totals_alone_is_the_measured_one_of_real_logs(name):
+    calls = load_calls([f"../shared/traces/claude_code/{name}.jsonl"]).calls
+    counts = [each.counts for each in calls]
+    lives = {"5m": sum(each.write_5m for each in counts), "1h": sum(each.write_1h for each in counts)}
+    measured = Tokens(sum(each.read for each in counts), sum(each.uncached for each in counts), lives)
+    found = Sessions(calls, TABLE).base
+    assert not found.has_output  # the log does not count whole answers
+    assert found.picodollars == pytest.approx(PRICE.picodollars(measured), rel=0.01)
+
+
+def test_breaks_that_only_counts_show_stay_in_the_bill(tmp_path):
+    options = replace(BASE, labels=False)
+    session = play(plan(11, 40, events=["tools", "edit"]), "c", options)
+    assert sessions(session, tmp_path).base.picodollars == pytest.approx(bill(session), rel=0.005)
