@@ -2,6 +2,7 @@
 
 import msgspec
 import pytest
+from kvcache_sim.base.errors import UsageError
 from kvcache_sim.base.units import NS_PER_S
 from kvcache_sim.extras.session.calls import Call, Conversation, Counts, History, Label, Segment
 from kvcache_sim.extras.session.load import load_calls
@@ -243,3 +244,14 @@ def test_a_price_holds_from_its_day_on_and_by_the_length_of_the_prompt():
     assert haiku.picodollars(Tokens(0, 100_001)) == 100_001 * 500_000
     assert TABLE.row("us.anthropic.claude-opus-4-6-v1:0", day)[1].minimum_tokens == 4096
     assert TABLE.row("claude-opus-4-99", day) is None
+
+
+def test_prices_of_a_file_come_first_and_keep_the_rules_of_the_provider(tmp_path):
+    path = tmp_path / "own.toml"
+    head = 'provider = "anthropic"\npolicy = "anthropic"\ndate = 2026-11-01\nsource = "a contract"\n'
+    path.write_text(head + '[[model]]\nnames = ["claude-opus-4-6"]\ninput = 4\noutput = 20\nread = 0.05\n')
+    rules, price = price_table([path]).row("claude-opus-4-6", 0)
+    assert (price.input, rules.look_back_blocks, rules.minimum(price)) == (4, 20, 1024)
+    path.write_text(head + "[[model]]\nnames = 7\n")
+    with pytest.raises(UsageError, match="not a table of prices"):
+        price_table([path])

@@ -159,18 +159,27 @@ def packaged() -> tuple[Provider, ...]:
 
 
 def price_table(files: Sequence[Path] = ()) -> PriceTable:
-    """Return the packaged tables and then the user's; raises UsageError for a file that is none."""
+    """Return the packaged tables and then the user's, whose rows count first.
+
+    A rule that a user's file leaves out is that of the packaged table of the same ``policy``. Raises
+    UsageError for a file that is no table.
+    """
     return PriceTable([*packaged(), *map(_read, files)])
 
 
 def _read(path: Path) -> Provider:
+    hint = "kvcache_sim/model/data/prices/anthropic.toml has the keys"
     try:
         given: dict[str, Any] = tomllib.loads(path.read_text("utf-8"))
+        if path.parent != _DATA:
+            rules = {each.policy: msgspec.structs.asdict(each) for each in packaged()}
+            known = rules.get(str(given.get("policy")), {})
+            known.pop("model", None)
+            given = {**known, "unconfirmed": [], **given}
         for row in given.get("model", ()):
             row["write"] = {name[6:]: row.pop(name) for name in list(row) if name.startswith("write_")}
         return msgspec.convert(given, Provider)
     except OSError as error:
         raise InputOutputError("cannot be read", str(path), error.strerror or "") from None
     except (ValueError, AttributeError, TypeError) as error:
-        hint = "kvcache_sim/model/data/prices/anthropic.toml has the keys"
         raise UsageError("not a table of prices", where=str(path), got=str(error), hint=hint) from None
