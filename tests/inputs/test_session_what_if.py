@@ -104,6 +104,12 @@ def test_the_best_are_cheaper_than_nothing_and_in_order(tmp_path):
     assert len({each.edit for each in best}) == len(best) == 3
 
 
+def test_a_provider_without_breakpoints_has_no_lifetimes_to_choose():
+    codex = Sessions(load_calls(["../shared/traces/tracelab/codex_rollout.jsonl"]).calls, TABLE)
+    assert "no lifetimes to choose" in codex.what_if(Edit("ttl", "1h")).refused
+    assert "no breakpoints" in codex.what_if(Edit("mark", "second-last")).refused
+
+
 def test_an_unknown_edit_is_refused(tmp_path):
     with pytest.raises(UsageError, match="no such what-if"):
         sessions(play(plan(1, 8), "u", BASE), tmp_path).what_if(Edit("sleep", "1h"))

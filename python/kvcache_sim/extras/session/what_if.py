@@ -102,6 +102,12 @@ class Sessions:
         """Return the tokens of blocks by their bytes."""
         return self._known.tokens(model, blocks)
 
+    def lifetimes(self) -> list[str]:
+        """Return the lifetimes that every model has; those of any, if no table names a model."""
+        rows = [self.table.row(each.call.model, each.call.start_ns) for each in self.sized]
+        lists = [list(row[1].write) for row in rows if row is not None]
+        return [ttl for ttl in (lists[0] if lists else TTL_NS) if all(ttl in each for each in lists)]
+
     def what_if(self, edit: Edit) -> WhatIf:
         """Return the bill under an edit; ``refused`` where the logs have not what it needs."""
         if edit.name not in _EDITS:
@@ -173,14 +179,19 @@ def _as_seen(calls: Sequence[Call], seen: Sequence[Predicted]) -> list[Call]:
 
 
 def _ttl(sessions: Sessions, value: str) -> Edited:
-    if value not in TTL_NS:
-        raise UsageError("not a lifetime", got=repr(value), expected=", ".join(TTL_NS))
+    lifetimes = sessions.lifetimes()
+    if not lifetimes:
+        raise UsageError("these models' provider has no lifetimes to choose", got=value)
+    if value not in lifetimes:
+        raise UsageError("not a lifetime", got=repr(value), expected=", ".join(lifetimes))
     return sessions.edited(ttl=value)
 
 
 def _mark(sessions: Sessions, value: str) -> Edited:
     if value != "second-last":
         raise UsageError("not a breakpoint", got=repr(value), expected="second-last")
+    if not sessions.lifetimes():
+        raise UsageError("these models' provider has no breakpoints", got=value)
     return sessions.edited(marks_before=True)
 
 
