@@ -8,11 +8,13 @@ from pathlib import Path
 import kvcache_sim as kv
 import numpy as np
 from kvcache_sim.cli.main import run as kvsim
+from support.agent_logs import plan, play
 
 POLICY = "def depth_lfu(b, now):\n    return (b.hits, -b.depth, b.last_use)\n"
 SWEEP = """scenario: {workload: {kind: conversational, requests: 60}, cost: {gpu_hour: 3}}
 random: {space: {tiers.cpu.capacity: {choice: [1GiB, 2GiB]}}, draws: 2}
 """
+BODY = '{"model": "claude-sonnet-4-6", "messages": [{"role": "user", "content": "look at the log"}]}'
 SCENARIO = (
     "workload: {kind: conversational, requests: 60}\n"
     "tiers: {gpu: {capacity: 64 blocks}, cpu: {capacity: 1GiB}}\n"
@@ -42,6 +44,9 @@ def write_standins(index: Path) -> Path:
     assert kvsim(["trace", "generate", "conversational", *generated]) == 0
     shutil.copy(index / "trace.jsonl", index / "conversation_trace.jsonl")
     shutil.copy(Path(__file__).parents[1] / "logs" / "openai.jsonl", index / "requests.jsonl")
+    play(plan(1, calls=12, lapses=1), "session").write(index)
+    (index / "main").mkdir()
+    (index / "main" / "1.json").write_text(BODY)
     (index / "s.yaml").write_text(SCENARIO)
     (index / "sweep.yaml").write_text(SWEEP)
     (index / "mypolicy.py").write_text(POLICY)

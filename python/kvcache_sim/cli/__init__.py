@@ -49,6 +49,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "calibrate": ("kvcache_sim.cli.calibrate", "fit step times to measurements; compare a run with reality"),
     "cachesim": ("kvcache_sim.cli.cachesim", "replay a trace against one cache: hits, evictions, why misses"),
     "curve": ("kvcache_sim.cli.curve", "print the hit rate at every cache size, from one pass"),
+    "session": ("kvcache_sim.cli.session", "show what agents' sessions read, write and cost at a provider"),
     "policies": ("kvcache_sim.cli.policies", "list, show, write and check eviction policies"),
     "models": ("kvcache_sim.cli.models", "list models, show what one weighs and keeps, start a file"),
     "gpus": ("kvcache_sim.cli.gpus", "list GPUs, show one's figures, start a file"),

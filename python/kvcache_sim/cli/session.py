@@ -1,0 +1,133 @@
+"""``kvsim session``: agents' sessions on a provider's prompt cache."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from kvcache_sim.base.errors import EXIT_OK, EXIT_THRESHOLD, UsageError
+from kvcache_sim.base.values import Value
+from kvcache_sim.cli.declared import Argument, Option
+from kvcache_sim.cli.notices import remark
+from kvcache_sim.cli.verb import verb_app
+
+if TYPE_CHECKING:
+    from kvcache_sim.extras.session.bill import Bill
+
+app = verb_app()
+
+
+class Logs(Value):
+    """The logs, and the prices of their models."""
+
+    logs: Annotated[
+        list[str], Argument(metavar="LOG...", help="logs of agents, folders of them, or patterns")
+    ]
+    price: Annotated[
+        list[Path] | None, Option(metavar="FILE", help="prices and rules over the packaged ones; repeatable")
+    ] = None
+    on_bad_row: Annotated[Literal["error", "skip"], "bad lines of a log: refuse the first, or count them"] = (
+        "error"
+    )
+
+    config: Annotated[
+        Path | None, Option("-c", "--config", metavar="FILE", help="also simulate the sessions on a scenario")
+    ] = None
+
+    def bill(self) -> Bill:
+        """Return the bill of the logs; raises UsageError and TraceError."""
+        from kvcache_sim.extras.session.bill import bill_of
+        from kvcache_sim.extras.session.load import load_calls
+        from kvcache_sim.extras.session.predict import predict
+        from kvcache_sim.model.prices import price_table
+
+        table = price_table(self.price or [])
+        loaded = load_calls(self.logs, self.on_bad_row == "skip")
+        return bill_of(loaded.calls, predict(loaded.calls, table), table, loaded.said)
+
+
+class Against(Value):
+    """The gate of pull requests."""
+
+    against: Annotated[
+        str, Option(metavar="LOG", help="main's log, or folder of request bodies: compare, and exit 4")
+    ] = ""
+    fail_if: Annotated[str, Option(metavar="RISE", help="the rise of a session's bill that fails")] = "+2%"
+    volume: Annotated[str, Option(metavar="N", help="such as '2000 sessions/day': dollars a month")] = ""
+    github: Annotated[bool, "print GitHub's annotations"] = False
+
+
+class Printed(Value):
+    """The output."""
+
+    format: Annotated[Literal["table", "json"], "what to print"] = "table"
+    output: Annotated[Path | None, Option("-o", "--output", help="also write a page: report.html")] = None
+    force: Annotated[bool, "replace the page"] = False
+
+
+@app.command()
+def session(logs: Logs, gate: Against, printed: Printed) -> int:
+    """Show what agents' sessions read, write and cost at a provider, and why calls read less than before.
+
+    Logs of Claude Code, Codex and TraceLab; calls share a cache by model, by time. With --against, sessions
+    of a change are compared with those of the main branch: exit 4 if a session costs more. No text of a log
+    is printed or written.
+
+    \b
+    Examples:
+      kvsim session session.jsonl -o report.html
+      kvsim session main --against main --fail-if +2% --volume '2000 sessions/day'
+    """
+    if gate.against:
+        return _gate(logs, gate, printed)
+    from kvcache_sim.base.output import refuse_existing, write_new
+    from kvcache_sim.extras.session.as_json import as_json
+    from kvcache_sim.extras.session.engine import engine_json, engine_text, on_engine
+    from kvcache_sim.extras.session.page import page
+    from kvcache_sim.extras.session.screen import screen
+
+    if gate.fail_if != "+2%" or gate.volume or gate.github:
+        raise UsageError("without effect", where="--fail-if, --volume, --github", hint="they need --against")
+    if printed.output is not None:
+        if printed.output.suffix != ".html":
+            raise UsageError("not a page", where="-o", got=str(printed.output), expected="a file .html")
+        refuse_existing(printed.output, printed.force)
+    bill = logs.bill()
+    for line in bill.said:
+        remark(line)
+    engine = None if logs.config is None else on_engine(logs.logs, logs.config)
+    if printed.format == "json":
+        document = as_json(bill, {}) | ({} if engine is None else {"engine": engine_json(engine)})
+        print(json.dumps(document, indent=1, allow_nan=False))
+    else:
+        print(screen(bill))
+        if engine is not None and logs.config is not None:
+            print(f"\n{engine_text(engine, logs.logs, logs.config)}")
+    if printed.output is not None:
+        write_new(printed.output, page(bill).encode(), printed.force)
+        print(f"wrote {printed.output}", file=sys.stderr)
+    return EXIT_OK
+
+
+def _gate(logs: Logs, gate: Against, printed: Printed) -> int:
+    from kvcache_sim.extras.session.compared import compared
+    from kvcache_sim.extras.session.gate import parse_fail_if, parse_volume, verdict_lines
+
+    limit = parse_fail_if(gate.fail_if)
+    monthly = parse_volume(gate.volume) if gate.volume else None
+    if printed.output is not None or logs.config is not None or printed.format != "table":
+        raise UsageError("without effect", where="-o, -c, --format", hint="they go without --against")
+    if len(logs.logs) != 1:
+        raise UsageError(
+            "one log, or one folder, against another", where="--against", got=f"{len(logs.logs)}"
+        )
+    found = compared(logs.logs[0], gate.against, logs.price or [])
+    lines = verdict_lines(found, limit, monthly)
+    is_breach = found.rise > limit
+    if gate.github:
+        print(f"::{'error' if is_breach else 'notice'} title=prompt cache::{'. '.join(lines)}")
+    else:
+        print("\n".join(lines))
+    return EXIT_THRESHOLD if is_breach else EXIT_OK

@@ -1,0 +1,131 @@
+"""The bill of sessions as one screen of 80 columns."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+from kvcache_sim.extras.session.bill import Bill, Line
+from kvcache_sim.extras.session.breaks import causes_of, costliest
+from kvcache_sim.model.prices import PICODOLLARS
+from kvcache_sim.report.picture import Table
+from kvcache_sim.report.plain_table import plain_sentences, plain_table
+
+_COSTLIEST = 5
+
+
+def screen(bill: Bill, what_if: Sequence[tuple[str, int | None, str]] = ()) -> str:
+    """Return the bill as text; ``what_if`` are flags, picodollars and assumptions of edited sessions."""
+    parts = [_subject(bill), plain_table(models_table(bill)), plain_sentences(sentences(bill))]
+    if bill.breaks:
+        parts += [
+            plain_table(causes_table(bill)),
+            "the costliest",
+            plain_table(costliest_table(bill, _COSTLIEST)),
+        ]
+    else:
+        parts.append("no call read less than the calls before left")
+    if what_if:
+        parts.append(plain_table(what_if_table(bill, what_if)))
+    return "\n\n".join(parts)
+
+
+def _subject(bill: Bill) -> str:
+    sessions = {call.conversation.session for call in bill.calls}
+    chains = {call.conversation.chain for call in bill.calls}
+    days = [clock(call.start_ns)[:10] for call in (bill.calls[0], bill.calls[-1])]
+    when = " to ".join(dict.fromkeys(days))
+    return f"{when}: {len(sessions):,} sessions, {len(chains):,} conversations, {len(bill.calls):,} calls"
+
+
+def models_table(bill: Bill) -> Table:
+    """Return tokens and dollars by model as the log measured them, with their sum."""
+    rows = [_row(line) for line in bill.lines]
+    if len(rows) > 1:
+        sums = [sum(values) for values in zip(*([*_counts(line)] for line in bill.lines), strict=True)]
+        rows.append(("all", *(f"{value:,}" for value in sums), dollars(bill.picodollars)))
+    return Table(("measured", "calls", "tokens read", "written", "uncached", "dollars"), tuple(rows))
+
+
+def _row(line: Line) -> tuple[str, ...]:
+    return (line.model, *(f"{value:,}" for value in _counts(line)), dollars(line.picodollars))
+
+
+def _counts(line: Line) -> tuple[int, int, int, int]:
+    return line.calls, line.measured.read, line.measured.written, line.measured.uncached
+
+
+def sentences(bill: Bill) -> list[str]:
+    """Return how far the prediction is from the log, and what the dollars include."""
+    read = sum(line.measured.read for line in bill.lines)
+    predicted = sum(line.predicted.read for line in bill.lines)
+    reads = f"exact in {bill.exact:,} of {bill.later:,} later calls, {_apart(predicted, read)} in sum"
+    bills = bill.predicted_picodollars, bill.picodollars
+    found = [f"predicted reads: {reads}; dollars {dollars(bills[0])}, {_apart(*bills)}"]
+    if not bill.has_output:
+        found.append("dollars are those of the input: the log does not count every answer")
+    missing = [line.model for line in bill.lines if line.picodollars is None]
+    if missing:
+        found.append(f"without a known price, left out of the dollars: {', '.join(missing)} (--price FILE)")
+    doubts = Counter(each.doubt for each in bill.predicted if each.doubt)
+    found += [f"not decided by any rule: {count:,} calls, {doubt}" for doubt, count in doubts.items()]
+    return found
+
+
+def _apart(found: int, measured: int) -> str:
+    return f"{(found - measured) / measured:+.2%}" if measured else "none measured"
+
+
+def causes_table(bill: Bill) -> Table:
+    """Return the causes of breaks, the dearest first, with the provider's labels."""
+    rows = (
+        (
+            each.cause,
+            f"{each.calls:,}",
+            f"{each.lost_tokens:,}",
+            dollars(each.picodollars),
+            each.labels or None,
+        )
+        for each in causes_of(bill)
+    )
+    return Table(("why calls read less", "calls", "tokens lost", "dollars", "provider's label"), tuple(rows))
+
+
+def costliest_table(bill: Bill, most: int) -> Table:
+    """Return the breaks that cost most."""
+    rows = (
+        (
+            clock(each.call.start_ns),
+            each.predicted.cause,
+            each.predicted.differs or None,
+            f"{each.predicted.lost_tokens:,}",
+            dollars(each.picodollars),
+        )
+        for each in costliest(bill, most)
+    )
+    return Table(("UTC", "cause", "differs first", "tokens lost", "dollars"), tuple(rows))
+
+
+def what_if_table(bill: Bill, what_if: Sequence[tuple[str, int | None, str]]) -> Table:
+    """Return the edited sessions after the prediction that they differ from."""
+    base = bill.predicted_picodollars
+    rows: list[tuple[str | None, ...]] = [("as it is (predicted)", dollars(base), None, None)]
+    rows += [
+        (flags, dollars(cost), None if cost is None or not base else f"{(cost - base) / base:+.1%}", given)
+        for flags, cost, given in what_if
+    ]
+    return Table(("what if", "dollars", "change", "taken as given"), tuple(rows))
+
+
+def dollars(picodollars: int | None) -> str:
+    """Return an amount with at least four digits; "–" for an unknown one."""
+    if picodollars is None:
+        return "–"
+    amount = picodollars / PICODOLLARS
+    return f"${amount:,.2f}" if abs(amount) >= 100 else f"${amount:.4f}"
+
+
+def clock(ns: int) -> str:
+    """Return a time of a log in UTC."""
+    return datetime.fromtimestamp(ns // 10**9, UTC).strftime("%Y-%m-%d %H:%M:%S")
