@@ -46,6 +46,15 @@ cells = kv.sweep(agents, base, grid={"tiers.cpu.capacity": ["4GiB", "16GiB"]})
 assert isinstance(cells, kv.Sweep) and cells.best("hit_rate", largest=True)["status"] == "ok"
 load = kv.capacity(agents, base, slo={"e2e": "60s"}, grid={"tiers.cpu.capacity": ["4GiB", "16GiB"]})
 assert isinstance(load, kv.Capacity) and load.rate_per_s and load.cheapest() in load.rows
+stamp = '"sessionId": "s", "timestamp": "2026-03-02T09:00:0%sZ", "uuid": "%s", "parentUuid": null'
+usage = '"usage": {"input_tokens": 9, "cache_read_input_tokens": 0, "cache_creation_input_tokens": 6000}'
+lines = '{"type": "user", %s, "message": {"role": "user", "content": "hello"}}\n' % (stamp % (0, "a"))
+answered = '"message": {"id": "m", "model": "claude-opus-4-6", "content": [], %s}' % usage
+with tempfile.TemporaryDirectory() as folder:
+    log = Path(folder, "session.jsonl")
+    log.write_text(lines + '{"type": "assistant", %s, %s}\n' % (stamp % (1, "b"), answered))
+    bill = kv.session(log)
+assert isinstance(bill, kv.Session) and bill.what_if(ttl="1h").rows[0]["dollars"] > bill.dollars
 best = kv.optimize(
     again[:60], base, space={"tiers.cpu.capacity": ["4GiB", "16GiB"]}, minimize="ttft.p99", trials=2
 )

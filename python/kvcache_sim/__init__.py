@@ -39,6 +39,7 @@ _NAMES = {
     "Run": "api.run",
     "RunOptions": "simulation.options",
     "Scenario": "api.scenario",
+    "Session": "api.session",
     "Sweep": "api.sweeping",
     "Trace": "workload.trace",
     "TraceError": "base.errors",
@@ -54,6 +55,7 @@ _NAMES = {
     "make_trace": "api.traces",
     "optimize": "api.optimizing",
     "read_trace": "api.traces",
+    "session": "api.session",
     "simulate": "api.simulate",
     "sweep": "api.sweeping",
 }

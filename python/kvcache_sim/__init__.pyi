@@ -14,6 +14,8 @@ from kvcache_sim.api.replays import curve as curve
 from kvcache_sim.api.run import Run as Run
 from kvcache_sim.api.run import load_run as load_run
 from kvcache_sim.api.scenario import Scenario as Scenario
+from kvcache_sim.api.session import Session as Session
+from kvcache_sim.api.session import session as session
 from kvcache_sim.api.simulate import simulate as simulate
 from kvcache_sim.api.sizing import Capacity as Capacity
 from kvcache_sim.api.sizing import capacity as capacity

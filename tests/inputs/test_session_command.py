@@ -5,6 +5,7 @@ import re
 import subprocess
 from pathlib import Path
 
+import kvcache_sim as kv
 import pytest
 import yaml
 from kvcache_sim.cli.main import run
@@ -138,7 +139,45 @@ def test_a_log_of_a_user_is_read_with_its_price(session, log, tmp_path):
     )
     found = json.loads(session(log, "--price", table, "--format", "json")[0])
     prompts = sum(call["read"] + call["write"] + call["uncached"] for call in found["calls"])
-    assert found["measured_dollars"] == pytest.approx(prompts / 1e6)
+    assert found["what_if"] == {f"--price {table}": pytest.approx(prompts / 1e6)}
+
+
+def test_each_what_if_is_a_bill_and_says_what_it_takes_as_given(session, log):
+    options = [
+        "--ttl",
+        "1h",
+        "--ttl",
+        "5m",
+        "--compact-at",
+        "30k",
+        "--sort-tools",
+        "--drop-results-older",
+        "3",
+    ]
+    found = json.loads(session(log, *options, "--format", "json")[0])
+    bills = found["what_if"]
+    names = {"--ttl 1h", "--ttl 5m", "--compact-at 30k", "--sort-tools", "--drop-results-older 3"}
+    assert bills.keys() == names
+    assert bills["--ttl 5m"] == pytest.approx(found["dollars"])
+    assert bills["--sort-tools"] < found["dollars"]
+    assert bills["--compact-at 30k"] < found["dollars"]
+    text, _ = session(log, *options)
+    assert all(name in text for name in names)
+    assert "taken as given" in text
+    assert max(map(len, text.splitlines())) <= 80
+    best = json.loads(session(log, "--best", "--format", "json")[0])["what_if"]
+    assert 0 < len(best) <= 3
+    assert max(best.values()) < found["dollars"]
+
+
+def test_python_has_the_bills_of_the_verb(session, log):
+    found = json.loads(session(log, "--ttl", "1h", "--format", "json")[0])
+    asked = kv.session(log)
+    assert asked.dollars == pytest.approx(found["measured_dollars"])
+    frame = asked.what_if(ttl="1h").to_pandas()
+    assert frame["dollars"].tolist() == [found["what_if"]["--ttl 1h"]]
+    assert asked.to_pandas()["read"].tolist() == [call["read"] for call in found["calls"]]
+    assert str(asked) == session(log)[0].rstrip("\n")
 
 
 @pytest.mark.parametrize(
@@ -149,6 +188,7 @@ def test_a_log_of_a_user_is_read_with_its_price(session, log, tmp_path):
         (("--against", "x", "--format", "json"), "without effect"),
         (("--against", "nowhere.jsonl"), "log not found"),
         (("-c", "nowhere.yaml"), "nowhere.yaml"),
+        (("--against", "x", "--ttl", "1h"), "without effect"),
     ],
 )
 def test_options_that_cannot_work_are_refused(session, log, options, said):

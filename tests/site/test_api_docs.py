@@ -6,6 +6,7 @@ from typing import Any
 
 import kvcache_sim as kv
 import pytest
+from support.agent_logs import plan, play
 
 CLASSES = [name for name in kv.__all__ if inspect.isclass(getattr(kv, name))]
 FUNCTIONS = [name for name in kv.__all__ if not inspect.isclass(getattr(kv, name))]
@@ -99,7 +100,7 @@ def test_a_method_documents_its_parameters(name: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def objects() -> dict[str, Any]:
+def objects(tmp_path_factory) -> dict[str, Any]:
     """Return an object of each class of the API."""
     trace = kv.generate("conversational", requests=60)
     run = kv.simulate(trace, tiers={"gpu": "96 blocks", "cpu": "8GiB"})
@@ -109,6 +110,7 @@ def objects() -> dict[str, Any]:
         kv.capacity(trace, slo={"ttft": "2s"}),
         kv.optimize(trace, space={"seed": [1, 2]}, minimize="ttft.p99", trials=2),
         kv.command("help exit-codes"),
+        kv.session(play(plan(1, calls=6)).write(tmp_path_factory.mktemp("log"))),
     ]
     errors = [getattr(kv, name)("what", "where") for name in CLASSES if name.endswith("Error")]
     return {type(one).__name__: one for one in (*made, *errors)}

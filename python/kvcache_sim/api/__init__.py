@@ -14,6 +14,7 @@
 - ``replays``     caches without time: one policy, or the hit rate at every size
 - ``sweeping``    many settings of one scenario
 - ``html``        HTML for notebooks
+- ``session``     agents' sessions on a provider's prompt cache
 - ``sizing``      the load that configurations hold
 - ``optimizing``  searches for the best settings
 """

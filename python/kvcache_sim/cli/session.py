@@ -14,7 +14,7 @@ from kvcache_sim.cli.notices import remark
 from kvcache_sim.cli.verb import verb_app
 
 if TYPE_CHECKING:
-    from kvcache_sim.extras.session.bill import Bill
+    from kvcache_sim.extras.session.what_if import Edit
 
 app = verb_app()
 
@@ -26,7 +26,10 @@ class Logs(Value):
         list[str], Argument(metavar="LOG...", help="logs of agents, folders of them, or patterns")
     ]
     price: Annotated[
-        list[Path] | None, Option(metavar="FILE", help="prices and rules over the packaged ones; repeatable")
+        list[Path] | None,
+        Option(
+            metavar="FILE", help="other prices: a bill of their own, and models that have none; repeatable"
+        ),
     ] = None
     on_bad_row: Annotated[Literal["error", "skip"], "bad lines of a log: refuse the first, or count them"] = (
         "error"
@@ -36,16 +39,38 @@ class Logs(Value):
         Path | None, Option("-c", "--config", metavar="FILE", help="also simulate the sessions on a scenario")
     ] = None
 
-    def bill(self) -> Bill:
-        """Return the bill of the logs; raises UsageError and TraceError."""
-        from kvcache_sim.extras.session.bill import bill_of
-        from kvcache_sim.extras.session.load import load_calls
-        from kvcache_sim.extras.session.predict import predict
-        from kvcache_sim.model.prices import price_table
 
-        table = price_table(self.price or [])
-        loaded = load_calls(self.logs, self.on_bad_row == "skip")
-        return bill_of(loaded.calls, predict(loaded.calls, table), table, loaded.said)
+class WhatIfs(Value):
+    """Edits of the sessions, each a bill of its own."""
+
+    ttl: Annotated[list[str] | None, Option(metavar="TTL", help="lifetime of all writes, such as 1h")] = None
+    sort_tools: Annotated[bool, "tools in one order"] = False
+    freeze: Annotated[list[str] | None, Option(metavar="system", help="the session's first system text")] = (
+        None
+    )
+    compact_at: Annotated[
+        list[str] | None, Option(metavar="LENGTH", help="summarise before a longer prompt: 120k, or 60%")
+    ] = None
+    drop_results_older: Annotated[
+        list[str] | None, Option(metavar="K", help="replace all but a prompt's last K results of tools")
+    ] = None
+    mark: Annotated[
+        list[str] | None, Option(metavar="second-last", help="one more breakpoint, where the last call ended")
+    ] = None
+    provider: Annotated[
+        list[str] | None, Option(metavar="NAME:MODEL", help="another provider, such as openai:gpt-5.2")
+    ] = None
+    best: Annotated[bool, "try the sensible edits and show the cheapest three"] = False
+
+    def edits(self) -> list[Edit]:
+        """Return the edits in the order of the options."""
+        from kvcache_sim.extras.session.what_if import Edit
+
+        named = ("ttl", "freeze", "compact_at", "drop_results_older", "mark", "provider")
+        found = [Edit("sort-tools")] if self.sort_tools else []
+        return found + [
+            Edit(name.replace("_", "-"), value) for name in named for value in getattr(self, name) or ()
+        ]
 
 
 class Against(Value):
@@ -68,7 +93,7 @@ class Printed(Value):
 
 
 @app.command()
-def session(logs: Logs, gate: Against, printed: Printed) -> int:
+def session(logs: Logs, what_ifs: WhatIfs, gate: Against, printed: Printed) -> int:
     """Show what agents' sessions read, write and cost at a provider, and why calls read less than before.
 
     Logs of Claude Code, Codex and TraceLab; calls share a cache by model, by time. With --against, sessions
@@ -78,12 +103,16 @@ def session(logs: Logs, gate: Against, printed: Printed) -> int:
     \b
     Examples:
       kvsim session session.jsonl -o report.html
+      kvsim session session.jsonl --ttl 1h --compact-at 60% --best
       kvsim session main --against main --fail-if +2% --volume '2000 sessions/day'
     """
     if gate.against:
+        if what_ifs.edits() or what_ifs.best:
+            raise UsageError("without effect", where="--against", hint="leave the edits out")
         return _gate(logs, gate, printed)
     from kvcache_sim.base.output import refuse_existing, write_new
     from kvcache_sim.extras.session.as_json import as_json
+    from kvcache_sim.extras.session.asked import Asked
     from kvcache_sim.extras.session.engine import engine_json, engine_text, on_engine
     from kvcache_sim.extras.session.page import page
     from kvcache_sim.extras.session.screen import screen
@@ -94,19 +123,20 @@ def session(logs: Logs, gate: Against, printed: Printed) -> int:
         if printed.output.suffix != ".html":
             raise UsageError("not a page", where="-o", got=str(printed.output), expected="a file .html")
         refuse_existing(printed.output, printed.force)
-    bill = logs.bill()
+    asked = Asked(logs.logs, logs.price or [], logs.on_bad_row == "skip")
+    bill, edited = asked.bill, asked.what_if(what_ifs.edits(), what_ifs.best)
     for line in bill.said:
         remark(line)
     engine = None if logs.config is None else on_engine(logs.logs, logs.config)
     if printed.format == "json":
-        document = as_json(bill, {}) | ({} if engine is None else {"engine": engine_json(engine)})
+        document = as_json(bill, edited) | ({} if engine is None else {"engine": engine_json(engine)})
         print(json.dumps(document, indent=1, allow_nan=False))
     else:
-        print(screen(bill))
+        print(screen(bill, edited))
         if engine is not None and logs.config is not None:
             print(f"\n{engine_text(engine, logs.logs, logs.config)}")
     if printed.output is not None:
-        write_new(printed.output, page(bill).encode(), printed.force)
+        write_new(printed.output, page(bill, edited).encode(), printed.force)
         print(f"wrote {printed.output}", file=sys.stderr)
     return EXIT_OK
 

@@ -1,6 +1,7 @@
 """Sessions of agents on a provider's prompt cache: what they read, write and cost, and why a call read less.
 
 - ``as_json``  the bill as JSON
+- ``asked``    sessions of logs and the bills of edited ones, as the verb and Python ask
 - ``bill``     tokens and dollars by model, measured and predicted, and each break with its cost
 - ``bodies``   folders of request bodies, as the APIs take them
 - ``breaks``   causes in order of their cost

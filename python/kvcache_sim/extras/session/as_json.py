@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import Any
 
 from kvcache_sim.extras.session.bill import Bill, measured
 from kvcache_sim.extras.session.breaks import causes_of
 from kvcache_sim.extras.session.calls import Call, Predicted
+from kvcache_sim.extras.session.screen import given
+from kvcache_sim.extras.session.what_if import WhatIf
 from kvcache_sim.model.prices import PICODOLLARS
 
 
-def as_json(bill: Bill, what_if: Mapping[str, int | None]) -> dict[str, Any]:
+def as_json(bill: Bill, what_if: Sequence[WhatIf] = ()) -> dict[str, Any]:
     """Return the bill as a document.
 
-    ``dollars`` is the predicted bill, ``measured_dollars`` that of the log's own counts; ``what_if`` has the
-    predicted bill of each edited session by its flags.
+    ``dollars`` is the predicted bill, which those of ``what_if`` (by flag) differ from; ``measured_dollars``
+    that of the log's own counts. An edit that the log has not what it needs for has null, and a note.
     """
+    base = what_if[0].base_picodollars if what_if else None
     return {
         "sessions": len({call.conversation.session for call in bill.calls}),
-        "dollars": amount(bill.predicted_picodollars),
+        "dollars": amount(bill.predicted_picodollars if base is None else base),
         "measured_dollars": amount(bill.picodollars),
         "includes_output": bill.has_output,
         "exact_calls": bill.exact,
@@ -46,9 +49,9 @@ def as_json(bill: Bill, what_if: Mapping[str, int | None]) -> dict[str, Any]:
             }
             for each in causes_of(bill)
         ],
-        "what_if": {flags: amount(cost) for flags, cost in what_if.items()},
+        "what_if": {each.edit.flag: amount(each.picodollars) for each in what_if},
         "calls": [_call(call, each) for call, each in zip(bill.calls, bill.predicted, strict=True)],
-        "notes": list(bill.said),
+        "notes": [*bill.said, *given(what_if)],
     }
 
 

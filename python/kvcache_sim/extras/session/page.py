@@ -11,10 +11,12 @@ from kvcache_sim.extras.session.screen import (
     causes_table,
     clock,
     costliest_table,
+    given,
     models_table,
     sentences,
     what_if_table,
 )
+from kvcache_sim.extras.session.what_if import WhatIf
 from kvcache_sim.report.page import build_page
 from kvcache_sim.report.parts import Part, Section, verdict_html
 
@@ -49,7 +51,7 @@ svg.timeline { display: block; width: 100%; height: 150px; background: var(--pan
 </style>"""
 
 
-def page(bill: Bill, what_if: Sequence[tuple[str, int | None, str]] = ()) -> str:
+def page(bill: Bill, what_if: Sequence[WhatIf] = ()) -> str:
     """Return the page as HTML: the same bill gives the same bytes."""
     parts: list[Part] = [Section("Models", "Tokens and dollars by the log's own counts.", models_table(bill))]
     if bill.breaks:
@@ -57,8 +59,7 @@ def page(bill: Bill, what_if: Sequence[tuple[str, int | None, str]] = ()) -> str
         parts.append(Section("Causes", definition, causes_table(bill)))
         parts.append(Section("The costliest calls", "", costliest_table(bill, _COSTLIEST)))
     if what_if:
-        definition = "Predicted bills of edited sessions; answers and times are those of the log."
-        parts.append(Section("What if", definition, what_if_table(bill, what_if)))
+        parts.append(Section("What if", "; ".join(given(what_if)), what_if_table(what_if)))
     return build_page("Prompt caches of agents' sessions", bill.said, parts, _opening(bill))
 
 

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 
 from kvcache_sim.extras.session.bill import Bill, Line
 from kvcache_sim.extras.session.breaks import causes_of, costliest
+from kvcache_sim.extras.session.what_if import WhatIf
 from kvcache_sim.model.prices import PICODOLLARS
 from kvcache_sim.report.picture import Table
 from kvcache_sim.report.plain_table import plain_sentences, plain_table
@@ -15,8 +16,8 @@ from kvcache_sim.report.plain_table import plain_sentences, plain_table
 _COSTLIEST = 5
 
 
-def screen(bill: Bill, what_if: Sequence[tuple[str, int | None, str]] = ()) -> str:
-    """Return the bill as text; ``what_if`` are flags, picodollars and assumptions of edited sessions."""
+def screen(bill: Bill, what_if: Sequence[WhatIf] = ()) -> str:
+    """Return the bill as text, and those of edited sessions."""
     parts = [_subject(bill), plain_table(models_table(bill)), plain_sentences(sentences(bill))]
     if bill.breaks:
         parts += [
@@ -27,7 +28,7 @@ def screen(bill: Bill, what_if: Sequence[tuple[str, int | None, str]] = ()) -> s
     else:
         parts.append("no call read less than the calls before left")
     if what_if:
-        parts.append(plain_table(what_if_table(bill, what_if)))
+        parts += [plain_table(what_if_table(what_if)), plain_sentences(given(what_if))]
     return "\n\n".join(parts)
 
 
@@ -107,15 +108,29 @@ def costliest_table(bill: Bill, most: int) -> Table:
     return Table(("UTC", "cause", "differs first", "tokens lost", "dollars"), tuple(rows))
 
 
-def what_if_table(bill: Bill, what_if: Sequence[tuple[str, int | None, str]]) -> Table:
-    """Return the edited sessions after the prediction that they differ from."""
-    base = bill.predicted_picodollars
-    rows: list[tuple[str | None, ...]] = [("as it is (predicted)", dollars(base), None, None)]
-    rows += [
-        (flags, dollars(cost), None if cost is None or not base else f"{(cost - base) / base:+.1%}", given)
-        for flags, cost, given in what_if
+def what_if_table(what_if: Sequence[WhatIf]) -> Table:
+    """Return the bills of edited sessions after the prediction without an edit."""
+    base = what_if[0].base_picodollars
+    rows: list[tuple[str | None, ...]] = [("as it is (predicted)", dollars(base), None)]
+    for each in what_if:
+        cost = each.picodollars
+        change = None if cost is None or not base else f"{(cost - base) / base:+.1%}"
+        rows.append((each.edit.flag, dollars(cost), change))
+    return Table(("what if", "dollars", "change"), tuple(rows))
+
+
+def given(what_if: Sequence[WhatIf]) -> list[str]:
+    """Return why edits have no bill, and what is taken as given: once for all edits that share it."""
+    by_text: dict[str, list[str]] = {}
+    for each in what_if:
+        for text in each.given:
+            by_text.setdefault(text, []).append(each.edit.flag)
+    bills = sum(not each.refused for each in what_if)
+    shared = [
+        text if len(flags) == bills else f"{', '.join(flags)}: {text}" for text, flags in by_text.items()
     ]
-    return Table(("what if", "dollars", "change", "taken as given"), tuple(rows))
+    said = [each.refused for each in what_if if each.refused]
+    return [*said, *(f"taken as given: {text}" for text in shared)]
 
 
 def dollars(picodollars: int | None) -> str:
