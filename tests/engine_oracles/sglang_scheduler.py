@@ -56,6 +56,10 @@ _ABSENT = (
 )
 
 
+class Aborted(Exception):
+    """The pool does not hold the last running request, which the engine aborts."""
+
+
 def load(wheel: Path) -> Real:
     """Import the classes of an unpacked wheel; everything else of it, and torch, is stood in for."""
     packages = [_SRT + name for name in _PACKAGES]
@@ -178,6 +182,9 @@ def scheduler(engine: Any) -> Any:
         def on_idle(self) -> None:
             if not self.waiting_queue:
                 self.new_token_ratio_tracker.reset()
+
+        def send_abort_output(self, *_: Any) -> None:
+            raise Aborted
 
         def publish_load_snapshot(self, force: bool = False) -> None: ...
 

@@ -82,6 +82,13 @@ def test_the_scheduler_waits_while_it_writes_back():
     assert ttft_ns(done)[:2] == [step, 30 * MS + step]
 
 
+def test_a_request_that_comes_while_the_scheduler_waits_is_in_the_next_step():
+    """The second prompt's step begins at 1,030 ms; the third request, of one page, came at 1,010 ms."""
+    done = run(two_prompts(["c"], (0, 1_000, 1_010), (1, 4, 1)), write="back", async_scheduling="length")
+    step, page_step = 5 * MS + 480 * 20_000, 5 * MS + 16 * 20_000
+    assert ttft_ns(done)[1:] == [30 * MS + step, 20 * MS + step + page_step]
+
+
 def test_a_written_page_stays_until_its_copy_ends():
     """The second prompt's pages are being written until 30 ms after the first one's end."""
     step = 5 * MS + 480 * 20_000
