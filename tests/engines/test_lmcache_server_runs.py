@@ -148,6 +148,21 @@ def test_a_look_up_renews_in_the_storage_what_the_pool_has():
     assert [done.summary["cache"]["evictions"][tier] for tier in ("cpu", "disk")] == [3, 3]
 
 
+def test_chunks_that_are_read_are_renewed_in_the_storage():
+    """At 1 s memory has 16 of 20 chunks and drops three, of ``a``, which a long answer brings back at 1.8 s.
+
+    At 2 s the storage has 20 of 25 and drops four: the first of ``a``, which was in memory, and three of ``b``.
+    """
+    rows = [[f"{name}{k}" for k in range(4)] for name in "ab"]
+    rows += [[f"fill{k}"] for k in range(12)] + [[*rows[0], "more"], [*rows[1], "end"]]
+    answers = [25_000 if k in (9, 14) else 2 for k in range(16)]
+    trace = trace_of(rows, BLOCK, [4 * len(row) for row in rows[:-2]] + [17, 17], None, answers)
+    at_ns = np.array([*(0.05 * k for k in range(10)), 1.1, 1.15, 1.2, 1.25, 1.8, 3.0]) * SECOND
+    done = ran(replace(trace, arrival_ns=at_ns.astype(np.int64)), 6_256, (20, 25), "lru")
+    assert done.run.requests["cached_cpu_tokens"].tolist()[-2:] == [4, 4]
+    assert done.run.requests["cached_disk_tokens"].tolist()[-2:] == [12, 0]
+
+
 def test_the_policy_has_no_default():
     cpu = "{capacity: 9 blocks, semantics: lmcache-server}"
     text = f"cache: {{semantics: vllm}}\ntiers: {{gpu: {{capacity: 9 blocks}}, cpu: {cpu}}}\n"
