@@ -84,7 +84,7 @@ def test_an_arrow_leads_from_a_request_over_its_transfer_to_the_step_that_uses_i
 
 
 def test_loads_are_logged_with_the_request_that_they_are_for(directory):
-    """What the loads of a request brought to the GPU is what it found below it or on the other machine."""
+    """The loads of a request bring to the GPU what it found below it, or on the other machine."""
     (run,) = open_runs([directory])
     events, rows = run.events, run.finished
     details, kinds = events["detail"], events["kind"]
