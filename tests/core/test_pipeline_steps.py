@@ -2,6 +2,7 @@
 
 from collections import deque
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -11,6 +12,7 @@ from kvcache_sim.model.model_file import load_model
 from kvcache_sim.model.stages import layers_by_stage, with_stages
 from kvcache_sim.model.step_time import StepBatch
 from kvcache_sim.model.step_times import load_step_time
+from kvcache_sim.scenario.load import scenario_from_text
 from kvcache_sim.serving.settings import ReplicaSettings
 from kvcache_sim.simulation import simulate
 from support.clusters import BLOCK, cluster, table
@@ -156,3 +158,27 @@ def test_layers_are_parted_as_vllm_does_and_the_last_stage_has_the_head():
     # hidden states and residual of 256 tokens are 1 MiB: an all-gather and a reduce-scatter of nvlink-h100
     assert made.stage_hop_ns[256] == 21_960
     assert made.stage_layers == (7, 7, 7, 7)
+
+
+@pytest.mark.parametrize(
+    ("release", "scheduling", "steps"),
+    [
+        ("0.14.0", "none", None),
+        ("0.15.1", "stop-token", "returned"),
+        ("0.22.1", "stop-token", "chained"),
+        ("0.33.0", "stop-token", "spaced"),
+    ],
+)
+def test_a_release_decides_how_steps_follow_over_stages(release, scheduling, steps):
+    text = """
+workload: {kind: conversational, requests: 20}
+model: qwen3-8b
+replica: {step_time: "roofline:qwen3-8b@h100", scheduler: vllm, pp: 2}
+cache: {semantics: vllm}
+tiers: {gpu: {capacity: 4096 blocks}}
+"""
+    made = scenario_from_text(text, "s.yaml", Path.cwd(), [f"replica.release=vllm@{release}"])
+    replica = made.settings.machines[0].replica
+    assert replica.async_scheduling == scheduling
+    assert steps is None or replica.pp_steps == steps
+    assert (replica.stage_launch_ns, replica.step_overhead_ns) == (670_000, 500_000)
