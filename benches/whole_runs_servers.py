@@ -1,6 +1,7 @@
 """Closed loops of the servers that ``aiconfigurator-core`` lists, by its kernels and by the roofline.
 
-SGLang's have the host that its release chooses; it was fitted to other servers (``sglang_one_client.py``).
+They have the host that their engine's release chooses. SGLang's was fitted to other servers
+(``sglang_one_client.py``), vLLM's to those of at most 8 clients here (``vllm_few_clients.py``).
 """
 
 from __future__ import annotations
@@ -21,8 +22,9 @@ from kvcache_sim.extras.calibrate.aiconfigurator.kernels import is_mixture
 from kvcache_sim.extras.calibrate.aiconfigurator.library import model_configuration
 from kvcache_sim.extras.calibrate.closed_loop import CLIENT_MS, CLIENT_MS_PER_TOKEN, StepTimes, _Loop
 from kvcache_sim.extras.calibrate.server_runs import ServerRun, server_runs
+from kvcache_sim.model.adjusted import CAPTURED_TOKENS
 from kvcache_sim.model.gpus import load_gpu
-from kvcache_sim.model.hosts import load_host
+from kvcache_sim.model.hosts import HostSpec, load_host
 from kvcache_sim.model.releases import Subject, newest_equal
 from kvcache_sim.model.roofline import roofline_step_time
 from kvcache_sim.model.roofline_name import parse_roofline
@@ -35,16 +37,21 @@ Values = dict[str, float]
 
 
 class _Started(_Loop):
-    """A closed loop that also notes the start of each prompt's first chunk; requests travel ``client_ms``."""
+    """A closed loop that also notes the start of each prompt's first chunk; requests travel ``client_ms``.
 
-    __slots__ = ("client_ms", "started")
+    ``token_ms`` is what a prompt token adds to that, where it is not the usual ``CLIENT_MS_PER_TOKEN``.
+    """
+
+    __slots__ = ("client_ms", "started", "token_ms")
 
     def _send(self) -> None:
         before = self.sent_requests
         super()._send()
         for position, (at, request) in enumerate(self.arrivals if self.sent_requests > before else ()):
             if request == before:
-                self.arrivals[position] = (at - CLIENT_MS + self.client_ms, request)
+                moved = self.client_ms - CLIENT_MS
+                moved += (self.token_ms - CLIENT_MS_PER_TOKEN) * self.load.prompts[request]
+                self.arrivals[position] = (at + moved, request)
         heapq.heapify(self.arrivals)
 
     def _chunks(self, budget: int) -> tuple[int, int, list[int]]:
@@ -59,37 +66,42 @@ class _Started(_Loop):
         return super()._chunks(budget)
 
 
-def _with_host(step_ms: StepTimes, run: ServerRun) -> tuple[StepTimes, float]:
-    """Return the step times with those of the run's host, and a client's offset in ms."""
-    release, gpu = newest_equal(run.label[0]), run.deployment.system.removesuffix("_sxm")
-    if not release.table.has("host"):
-        return step_ms, CLIENT_MS
-    host, layers = load_host(release.value("host", Subject(gpu=gpu))), _layers(run.deployment.model)
+def host_of(run: ServerRun) -> HostSpec:
+    """Return the host that the newest release of a run's engine chooses on its GPU."""
+    gpu = run.deployment.system.removesuffix("_sxm")
+    return load_host(newest_equal(run.label[0]).value("host", Subject(gpu=gpu)))
+
+
+def with_host(step_ms: StepTimes, host: HostSpec, layers: int) -> StepTimes:
+    """Return the step times with those of a host."""
     extra_ms = ((host.step_extra_ns or 0) + layers * (host.step_extra_per_layer_ns or 0)) / 1e6
     launch_ms = layers * (host.launch_per_layer_ns or 0) / 1e6
+    captured = 0 if host.eager_chunks else CAPTURED_TOKENS
 
     def times(new: int, past: int, decodes: int, kv_tokens: int) -> float:
-        return max(step_ms(new, past, decodes, kv_tokens) + extra_ms, launch_ms if new else 0.0)
+        own_ms = step_ms(new, past, decodes, kv_tokens) + extra_ms
+        return max(own_ms, launch_ms if new and new + decodes > captured else 0.0)
 
-    return times, (host.client_offset_ns or 0) / 1e6
+    return times
 
 
-def _layers(model: str) -> int:
+def layers_of(model: str) -> int:
     given = model_configuration(model)
     return int(given.get("text_config", given)["num_hidden_layers"])
 
 
-def _served(step_ms: StepTimes, run: ServerRun) -> tuple[float, Values]:
+def served(step_ms: StepTimes, run: ServerRun, host: HostSpec) -> tuple[float, Values]:
     """Return the share of TTFT that is queueing, and the figures, of one data-parallel rank."""
-    times, client_ms = _with_host(step_ms, run)
+    times = with_host(step_ms, host, layers_of(run.deployment.model))
     load = servers._load(run, max(1, round(run.concurrency / run.deployment.data_parallel)))
     loop = _Started(times, run.launch, load)
-    loop.client_ms = client_ms
+    loop.client_ms = (host.client_offset_ns or 0) / 1e6
+    loop.token_ms = (host.client_offset_per_token_ns or 1e6 * CLIENT_MS_PER_TOKEN) / 1e6
     loop.started = np.zeros(len(load.prompts))
     loop.run()
     sent, first, done = (each[:, 2] for each in (loop.sent, loop.first, loop.done))
     ttft = float((first - sent).mean())
-    client_ms += CLIENT_MS_PER_TOKEN * float(np.mean(load.prompts))
+    client_ms = loop.client_ms + loop.token_ms * float(np.mean(load.prompts))
     tpot = float(((done - first) / np.maximum(np.array(load.outputs) - 1, 1)).mean())
     figures = {"ttft_mean": ttft, "tpot_mean": tpot, "e2e_mean": float((done - sent).mean())}
     return (float((loop.started - sent).mean()) - client_ms) / ttft, figures
@@ -109,7 +121,7 @@ def _kept(step_ms: StepTimes) -> StepTimes:
     return times
 
 
-def _roofline(deployment: Deployment, prompt_tokens: int) -> StepTimes | None:
+def roofline(deployment: Deployment, prompt_tokens: int) -> StepTimes | None:
     """Return the roofline's step times; None for pipelines, ranks, GPUs and formats that it has not."""
     gpu, weights = _GPUS.get(deployment.system), _FORMATS.get(deployment.dtypes.weights)
     if gpu is None or weights is None or deployment.pipeline_parallel * deployment.data_parallel > 1:
@@ -148,9 +160,9 @@ def simulated() -> Iterator[tuple[list[str], float, Values, Values]]:
                 kernels = servers._kernels(deployment).asked() if source == "kernel tables" else None
                 with kernels or contextlib.nullcontext() as step_ms:
                     for run in own:
-                        times = _kept(step_ms) if step_ms else _roofline(deployment, run.prompt_tokens)
+                        times = _kept(step_ms) if step_ms else roofline(deployment, run.prompt_tokens)
                         if times is not None:
-                            yield _row(source, run, seen, *_served(times, run))
+                            yield _row(source, run, seen, *served(times, run, host_of(run)))
 
 
 def _row(

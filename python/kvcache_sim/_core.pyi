@@ -1604,6 +1604,9 @@ class Replica:
     ) -> tuple[int, int] | None:
         """Add a request as ``arrive`` does and queue it; return ``next``."""
 
+    def reaches_ns(self, slot: int) -> int:
+        """Return the time at which a request that has just arrived reaches the scheduler."""
+
     def received(self, slot: int, now_ns: int) -> None:
         """Record the time at which a request reached the scheduler."""
 

@@ -16,7 +16,8 @@ ONE = {"timestamp": [0], "input_length": [900], "output_length": [9]}
 
 def served(step_time=ROOFLINE, **replica):
     given = {"release": "sglang@0.5.10", "scheduler": "sglang", "step_time": step_time, **replica}
-    scenario = {"model": "qwen3-32b", "cache": {"semantics": "sglang", "block_size": 16}, "replica": given}
+    semantics = "sglang" if given["scheduler"] == "kvsim" else given["scheduler"]
+    scenario = {"model": "qwen3-32b", "cache": {"semantics": semantics, "block_size": 16}, "replica": given}
     return kv.simulate(ONE, scenario)
 
 
@@ -48,7 +49,16 @@ def test_the_release_chooses_the_host_of_sums_of_kernels_and_the_scenario_overru
     assert served(**zeros, host="none").summary["digest"] == alone.summary["digest"]
     b200 = served("roofline:qwen3-32b@b200:tp2")
     assert "with host sglang-b200" in b200.summary["step_times"]["source"]
-    assert "host" not in served(scheduler="kvsim", release="vllm@0.19.1").summary["step_times"]["source"]
+    vllm = {"scheduler": "vllm", "release": "vllm@0.13.0"}
+    for other in ({"release": "vllm@0.7.3"}, {"scheduler": "kvsim"}):
+        assert "host" not in served(**vllm | other).summary["step_times"]["source"]
+    eight = "roofline:qwen3-32b@h200:tp8"
+    launched, bare = served(eight, **vllm), served(eight, **vllm, host="none")
+    assert launched.summary["step_times"]["source"].endswith("with host vllm")
+    # 64 layers of 0.6 ms, longer than the kernels of 900 tokens; 8 ms and 900 × 0.6 µs; decode steps as before.
+    assert launched.summary["latency"]["ttft"]["avg"] == pytest.approx(38.4 + 8.54, abs=1e-3)
+    assert bare.summary["latency"]["ttft"]["avg"] < 38
+    assert launched.summary["latency"]["tpot"] == bare.summary["latency"]["tpot"]
 
 
 def test_steps_that_contain_their_host_are_as_before(tmp_path):

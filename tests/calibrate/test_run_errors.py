@@ -123,8 +123,8 @@ def test_the_stated_intervals_hold_the_truth_of_deployments_left_out(capsys):
     assert said["held"] == pytest.approx(np.mean([one.held for one in found]))
     assert said["held"] >= LEAST_HELD
     assert said["figures"] == len(found)
-    # Errors that lie on both sides of the truth as in a normal distribution give 2.44.
-    assert cell(Topic("", "", "", "", ""), found).ratio == pytest.approx(2.90, abs=0.01)
+    # A normal distribution gives 2.44; the goal of 3 is missed: few errors are far larger than the median one.
+    assert cell(Topic("", "", "", "", ""), found).ratio == pytest.approx(3.32, abs=0.01)
 
 
 def test_the_printed_coverage_of_runs_left_out(capsys, snapshot):

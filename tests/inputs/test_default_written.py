@@ -32,6 +32,7 @@ FOLLOWS = {
     "cache.semantics": "the scheduler's or the tier's",
     "cluster.machines": "the pools'",
     "router.policy": "the ranks' own balancer",
+    "replica.host": "the release's",
 }
 
 

@@ -135,9 +135,10 @@ class ReplicaSettings(Value):
         """Blocks at the end of every hit that are computed again."""
         return int(self.speculation is not None and self.speculation.loses_last_block)
 
-    def client_ns(self, prompt_num_tokens: int) -> int:
-        """Return the time (ns) from a request's arrival until the scheduler has it."""
-        return self.client_offset_ns + self.client_offset_per_token_ns * prompt_num_tokens
+    @property
+    def has_client_time(self) -> bool:
+        """True if the scheduler has a request some time after its arrival."""
+        return bool(self.client_offset_ns or self.client_offset_per_token_ns)
 
 
 class MachineSettings(Value):

@@ -67,6 +67,8 @@ class Machine:
         self.mover.moved = self.moved
         self._boundary: Event | None = None
         self._stepping, self._compute_ns = False, 0
+        #: Time at which the last request that was sent here reaches the scheduler.
+        self._reached_ns = 0
         self._capacity_blocks = self.store.occupancy(COMPUTE).capacity_blocks
 
     @property
@@ -85,7 +87,8 @@ class Machine:
         now, replica = self.engine.now_ns, self.replica
         self.milestones.arrived(s, now)
         offset = replica.client_offset_ns + replica.client_offset_per_token_ns * s.prompt_num_tokens
-        self._after(offset, self._received, s)
+        self._reached_ns = max(self._reached_ns, now + offset)  # requests keep their order on the way
+        self._after(self._reached_ns - now, self._received, s)
 
     def _after(self, ns: int, then: Callable[[SequenceState], None], s: SequenceState) -> None:
         if ns:

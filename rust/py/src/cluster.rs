@@ -97,6 +97,14 @@ impl PyCluster {
                             self.cluster.notify(replicas, machine, task, coming.at_ns)?;
                         }
                     }
+                    Some(Outside::Reaches(SlotOn { machine, slot }, at_ns)) => {
+                        let mut replica = replicas.of(machine).try_borrow_mut(replicas.py)?;
+                        replica.replica.received(slot, at_ns);
+                        drop(replica);
+                        let task = Task::Enqueue(slot);
+                        self.cluster.notify(replicas, machine, task, at_ns)?;
+                        continue;
+                    }
                     Some(Outside::Aborts {
                         machine,
                         request,

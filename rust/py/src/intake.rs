@@ -123,7 +123,7 @@ impl FrontDoor {
         Ok(())
     }
 
-    /// Routes the next request; returns its machine and its slot there, `None` if it does not fit.
+    /// Routes the next request; returns its machine and its slot there if it is in the queue at once.
     pub fn come(
         &mut self,
         replicas: &Replicas<'_, '_>,
@@ -147,8 +147,14 @@ impl FrontDoor {
         }
         let mut replica = replicas.of(machine).try_borrow_mut(py)?;
         let slot = replica.replica.arrive(arrival, at_ns);
+        let reaches_ns = replica.replica.reaches_ns(slot);
         self.intake.sent(&coming, machine);
-        Ok(Some(SlotOn { machine, slot }))
+        let on = SlotOn { machine, slot };
+        if reaches_ns > at_ns {
+            self.intake.travels(on, reaches_ns);
+            return Ok(None);
+        }
+        Ok(Some(on))
     }
 }
 

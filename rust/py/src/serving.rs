@@ -166,11 +166,15 @@ impl PyReplica {
         self.enqueue(py, slot, now_ns)
     }
 
+    fn reaches_ns(&mut self, slot: u32) -> u64 {
+        self.replica.reaches_ns(slot)
+    }
+
     fn received(&mut self, slot: u32, now_ns: u64) {
         self.replica.received(slot, now_ns);
     }
 
-    fn enqueue(&mut self, py: Python<'_>, slot: u32, now_ns: u64) -> PyResult<PyNext> {
+    pub fn enqueue(&mut self, py: Python<'_>, slot: u32, now_ns: u64) -> PyResult<PyNext> {
         if self.replica.is_aborted(slot) {
             with_store!(self, py, replica, store => {
                 replica.leave(&mut Now::alone(store, now_ns), slot);

@@ -8,8 +8,8 @@ use kvsim_core::machine::queue::QueueOrder;
 use kvsim_core::machine::sglang::SglangConfig;
 use kvsim_core::machine::vllm::VllmConfig;
 use kvsim_core::machine::{
-    AsyncScheduling, MovementConfig, ReadsConfig, ReplicaConfig, ReuseConfig, SchedulingConfig,
-    SessionLimits, MOST_TIERS,
+    AsyncScheduling, ClientTimes, MovementConfig, ReadsConfig, ReplicaConfig, ReuseConfig,
+    SchedulingConfig, SessionLimits, MOST_TIERS,
 };
 use kvsim_core::transfers::{
     BlockForm, CopyRates, Edge, HoldBack, LayerPages, Mover, MoverConfig, PrefetchConfig,
@@ -38,7 +38,8 @@ from_attributes! {
     HandoverConfig { layer_by_layer, first_token_at_prefill, remote }
     PrefetchConfig { prefetch_blocks, hold_back, storage_per_ki_token_ns }
     MoverConfig { machine, remote, block_bytes, layers, layer_pipelining, ..Self }
-    ReplicaConfig { machine, record_window_ns, ..Self }
+    ReplicaConfig { machine, record_window_ns, client, ..Self }
+    ClientTimes { offset_ns, token_ns }
     SchedulingConfig { max_num_seqs, waits_for_duplicates, queue_order, async_scheduling, lookahead }
     ReuseConfig { skips_full_prefill, lost_blocks, discard_on_finish, admits_prompts_only, expires, ..Self }
     SessionLimits { max_sessions, session_ttl_ns }

@@ -27,8 +27,7 @@ impl PyReplica {
                 false
             }
             (Some(_), &Task::Enqueue(slot)) => {
-                let engine = &mut self.engine;
-                with_store!(self, py, r, s => scheduled!(engine, r, s, now_ns, enqueue(slot)))?;
+                self.enqueue(py, slot, now_ns)?;
                 false
             }
             (Some(_), &Task::Abort(request)) => self.gone(py, request, now_ns)?,

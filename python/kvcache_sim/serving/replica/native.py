@@ -117,7 +117,7 @@ class NativeReplica:
             self._headroom_tokens = headroom_tokens(self.cache.block_size_tokens, machine.kept_free_blocks)
         self._looks_up = bool(self.cache.lookup_ns and self.cache.enabled)
         #: True if an arriving request is in the queue at once.
-        self._native_arrivals = not (self._looks_up or settings.client_ns(1))
+        self._queues_at_once = not (self._looks_up or settings.has_client_time)
         #: The machine's next own event; with ``enable_lookahead`` it may run before the clock.
         self._next: Event | None = None
         self._has_lookahead = False
@@ -147,14 +147,14 @@ class NativeReplica:
         sizes = arrival.prompt_num_tokens, arrival.output_tokens
         tokens = (*sizes, arrival.expected_prefill_tokens, arrival.history_tokens)
         session = (arrival.session, arrival.turn, arrival.is_conversational_turn, arrival.priority)
-        if self._native_arrivals and self._occasions is None and not self._turns_away:
+        if self._queues_at_once and self._occasions is None and not self._turns_away:
             self._resume(self.core.arrive_in_queue(request, tokens, session, now))
             return
         slot = self.core.arrive(request, tokens, session, now)
-        if self._native_arrivals:
+        if self._queues_at_once:
             self._enqueue(slot)
-        elif offset := self.settings.client_ns(arrival.prompt_num_tokens):
-            self.engine.schedule(now + offset, ARRIVAL, self.machine, self._received, slot)
+        elif (at := self.core.reaches_ns(slot)) > now:
+            self.engine.schedule(at, ARRIVAL, self.machine, self._received, slot)
         else:
             self._received(slot)
 
@@ -192,8 +192,8 @@ class NativeReplica:
 
     @property
     def takes_native_arrivals(self) -> bool:
-        """True if it has lookahead and an arriving request is in its queue at once."""
-        return self._has_lookahead and self._native_arrivals
+        """True if it has lookahead and no request is looked up before it is in the queue."""
+        return self._has_lookahead and not self._looks_up
 
     def enable_lookahead(self) -> None:
         """Run its own events up to the next event of another kind in one call, as no observer needs them.

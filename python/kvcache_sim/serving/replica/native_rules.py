@@ -123,10 +123,18 @@ class PoolRules(Value):
         return cls(pool.number, len(KV_SOURCES) - 1, pool.block_bytes, layers, pipelining)
 
 
+class ClientTimes(Value):
+    """The time from a client to the scheduler: a constant, and a time for each token of the prompt."""
+
+    offset_ns: int
+    token_ns: int
+
+
 class ServingRules(Value):
     """The rules of a replica, apart from its batch."""
 
     machine: int
+    client: ClientTimes
     max_num_seqs: int
     #: True if a request waits for a block that another request is computing.
     waits_for_duplicates: bool
@@ -171,6 +179,7 @@ def serving_rules(
     cache = machine.cache
     return ServingRules(
         machine=machine.number,
+        client=ClientTimes(settings.client_offset_ns, settings.client_offset_per_token_ns),
         max_num_seqs=settings.max_num_seqs,
         waits_for_duplicates=settings.duplicate_prefill == "wait",
         queue_order=core_name(served_as(settings.queue_order), settings.queue_order in ("fcfs", *ORDERS)),

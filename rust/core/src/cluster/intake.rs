@@ -3,6 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
+use crate::machine::messages::SlotOn;
 use crate::machine::Arrival;
 
 /// A request that will arrive.
@@ -21,6 +22,8 @@ pub struct Coming {
 pub enum Outside {
     /// A request arrives.
     Comes(Coming),
+    /// A request that has arrived reaches its machine's scheduler.
+    Reaches(SlotOn, u64),
     /// The client of a request that was sent to a machine aborts it.
     Aborts {
         /// The machine.
@@ -63,6 +66,9 @@ pub struct Intake {
     coming: VecDeque<Coming>,
     /// Client aborts: time, index among the requests sent, machine, request.
     aborted: BinaryHeap<Reverse<(u64, u64, u32, u32)>>,
+    /// Requests on their way to a scheduler: time, machine, index among all, slot.
+    travelling: BinaryHeap<Reverse<(u64, u32, u64, u32)>>,
+    travelled: u64,
     sent: u64,
     holds: Vec<Holds>,
 }
@@ -73,6 +79,8 @@ impl Intake {
         Self {
             coming: VecDeque::new(),
             aborted: BinaryHeap::new(),
+            travelling: BinaryHeap::new(),
+            travelled: 0,
             sent: 0,
             holds,
         }
@@ -92,11 +100,24 @@ impl Intake {
     pub fn next_ns(&self) -> Option<u64> {
         let coming = self.coming.front().map(|coming| coming.at_ns);
         let aborted = self.aborted.peek().map(|&Reverse((at_ns, ..))| at_ns);
-        coming.into_iter().chain(aborted).min()
+        let reaches = self.travelling.peek().map(|&Reverse((at_ns, ..))| at_ns);
+        coming.into_iter().chain(aborted).chain(reaches).min()
     }
 
-    /// Takes the next event: at an instant, aborts come before arrivals.
+    /// Takes the next event: at an instant, aborts come before arrivals, and these before what reaches a scheduler.
     pub fn take(&mut self) -> Option<Outside> {
+        if let Some(&Reverse((at_ns, machine, _, slot))) = self.travelling.peek() {
+            let coming = self.coming.front().map(|coming| coming.at_ns);
+            let aborted = self.aborted.peek().map(|&Reverse((at_ns, ..))| at_ns);
+            if coming
+                .into_iter()
+                .chain(aborted)
+                .all(|other_ns| at_ns < other_ns)
+            {
+                self.travelling.pop();
+                return Some(Outside::Reaches(SlotOn { machine, slot }, at_ns));
+            }
+        }
         let coming_ns = self.coming.front().map(|coming| coming.at_ns);
         if let Some(&Reverse((at_ns, _, machine, request))) = self.aborted.peek() {
             if coming_ns.is_none_or(|coming_ns| at_ns <= coming_ns) {
@@ -109,6 +130,13 @@ impl Intake {
             }
         }
         self.coming.pop_front().map(Outside::Comes)
+    }
+
+    /// Records that a request reaches a scheduler at a time.
+    pub fn travels(&mut self, SlotOn { machine, slot }: SlotOn, at_ns: u64) {
+        let entry = (at_ns, machine, self.travelled, slot);
+        self.travelling.push(Reverse(entry));
+        self.travelled += 1;
     }
 
     /// Records that a request has been sent to a machine, in case its client aborts it.

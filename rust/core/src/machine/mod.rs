@@ -128,8 +128,8 @@ pub use replica::{Phase, Replica};
 pub use reports::Reports;
 pub use request::{Arrival, Request, MOST_TIERS};
 pub use settings::{
-    AsyncScheduling, MovementConfig, ReadsConfig, ReplicaConfig, ReuseConfig, SchedulingConfig,
-    SessionLimits,
+    AsyncScheduling, ClientTimes, MovementConfig, ReadsConfig, ReplicaConfig, ReuseConfig,
+    SchedulingConfig, SessionLimits,
 };
 
 /// Slot of a request in the replica while it is served.

@@ -65,6 +65,8 @@ pub(super) struct ArrivalQueue {
     pub refused: bool,
     /// Waiting or running requests that their clients have aborted.
     pub pending_aborts: PendingAborts,
+    /// Time at which the last request that was sent here reaches the scheduler.
+    pub reached_ns: u64,
 }
 
 /// Requests that wait for admission, in order of arrival; preempted requests are put before all others.

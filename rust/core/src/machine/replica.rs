@@ -106,6 +106,16 @@ impl Replica {
         self.arrived(Request::new(arrival, now_ns))
     }
 
+    /// Time at which a request that has just arrived reaches the scheduler; requests keep their order on the way.
+    pub fn reaches_ns(&mut self, slot: Slot) -> u64 {
+        let (s, client) = (&self.requests[slot], self.config.client);
+        let tokens_ns = client.token_ns.saturating_mul(s.arrival.prompt_tokens);
+        let at_ns = s.since_ns.saturating_add(client.offset_ns);
+        let known = &mut self.arrivals.reached_ns;
+        *known = at_ns.saturating_add(tokens_ns).max(*known);
+        *known
+    }
+
     /// Ends a request's transit from the client to the scheduler.
     pub fn received(&mut self, slot: Slot, now_ns: u64) {
         let s = &mut self.requests[slot];

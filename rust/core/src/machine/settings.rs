@@ -100,6 +100,15 @@ pub struct SessionLimits {
     pub session_ttl_ns: Option<u64>,
 }
 
+/// Time from a client to the scheduler: a constant, and a time for each token of the prompt.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ClientTimes {
+    /// The constant.
+    pub offset_ns: u64,
+    /// The time of a token.
+    pub token_ns: u64,
+}
+
 /// Scheduling and cache settings of one replica.
 #[derive(Clone, Debug, Default)]
 pub struct ReplicaConfig {
@@ -109,6 +118,8 @@ pub struct ReplicaConfig {
     pub sources: i64,
     /// Tokens that one KV block holds.
     pub block_size_tokens: u64,
+    /// Time from a client to the scheduler.
+    pub client: ClientTimes,
     /// Order and limits of admission.
     pub scheduling: SchedulingConfig,
     /// Blocks that may hit, and blocks that are kept.
