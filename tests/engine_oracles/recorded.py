@@ -25,7 +25,14 @@ from kvcache_sim.replay.request import REPLAYERS, ReplayRequest  # noqa: E402
 from kvcache_sim.workload.trace import Trace  # noqa: E402
 
 from engine_oracles import __main__ as wheels  # noqa: E402  # from the folder above
-from engine_oracles import sglang_scheduler, sglang_schedules, vllm_core, vllm_groups, vllm_pools  # noqa: E402
+from engine_oracles import (  # noqa: E402
+    sglang_scheduler,
+    sglang_schedules,
+    vllm_core,
+    vllm_groups,
+    vllm_offload_schedules,
+    vllm_pools,
+)
 
 FILE = HERE.parent / "data" / "oracles" / "engine_streams.json.xz"
 #: Hexadecimal digits of a digest that a row keeps.
@@ -89,6 +96,17 @@ def _schedules(folder: Path) -> Callable[[int], Figures]:
     return run
 
 
+def _offloads(folder: Path) -> Callable[[int], Figures]:
+    real = vllm_core.load(folder)
+
+    def run(seed: int) -> Figures:
+        engine = vllm_offload_schedules.Engine(real, vllm_offload_schedules.Drawn(seed))
+        engine.run()
+        return vllm_offload_schedules.digests(engine.figures())
+
+    return run
+
+
 CLASSES = {
     "SGLang UnifiedRadixCache": _of_engine(wheels.ENGINES[0], 160),
     "LMCache backends": _of_engine(wheels.ENGINES[1], 80),
@@ -115,6 +133,16 @@ CLASSES = {
         sglang_schedules.Asked,
         lambda seed: sglang_schedules.digests(sglang_schedules.ours(sglang_schedules.Asked(seed))),
         _schedules,
+    ),
+    "vLLM offload schedules": Recorded(
+        "vllm==0.33.0",
+        (),
+        40,
+        vllm_offload_schedules.Drawn,
+        lambda seed: vllm_offload_schedules.digests(
+            vllm_offload_schedules.ours(vllm_offload_schedules.Drawn(seed))
+        ),
+        _offloads,
     ),
 }
 

@@ -31,7 +31,7 @@ from kvcache_sim.workload.trace import Trace
 from support.clusters import cluster
 
 from engine_oracles import vllm_connector, vllm_core, vllm_schedules
-from engine_oracles.streams import compare_streams, stream
+from engine_oracles.streams import compare_streams, lines_digest, stream
 from engine_oracles.stubs import Real, Record
 from engine_oracles.vllm_core import BLOCK
 
@@ -350,6 +350,16 @@ def ours(drawn: Drawn) -> dict[str, Any]:
         "evicted chunks": run.counters["evictions.cpu"] // drawn.per,
         "evicted from the pool": run.counters["evictions.gpu"],
         "free queue": run.schedule["final_free_queue_sha256"],
+    }
+
+
+def digests(figures: dict[str, Any]) -> dict[str, Any]:
+    """Return figures as a row keeps them."""
+    return {
+        name if isinstance(value, int) else f"{name}_sha256": lines_digest(value)
+        if isinstance(value, list)
+        else value
+        for name, value in figures.items()
     }
 
 

@@ -1,0 +1,95 @@
+"""CPU offloading below vLLM's own scheduler: times by hand, and what is refused.
+
+``test_engine_streams.py`` has recorded streams of vLLM's own classes, ``make oracles`` fresh ones.
+"""
+
+from dataclasses import replace
+
+import pytest
+from kvcache_sim.base.errors import KvsimError
+from kvcache_sim.cache.settings import CacheSettings
+from kvcache_sim.model.step_times import load_step_time
+from kvcache_sim.serving.settings import ReplicaSettings
+from kvcache_sim.simulation import RunOptions
+from kvcache_sim.simulation.simulation import Simulation
+from support.clusters import cluster
+from support.small_traces import trace_of
+
+US = 1_000
+A, B = [f"a{k}" for k in range(4)], [f"b{k}" for k in range(6)]
+
+
+def run(rows, arrivals_us, blocks=(6, 40), lower="vllm-offload", channel=None, **changes):
+    """Serve prompts of whole blocks and one token; a step takes 5 ms and 20 us a token, a block's copy 1 ms."""
+    trace = trace_of(
+        rows, 16, [16 * len(row) for row in rows], [at * US for at in arrivals_us], [1] * len(rows)
+    )
+    settings = cluster(blocks)
+    cache = CacheSettings(
+        block_size_tokens=16, semantics="vllm", lower_semantics=lower, kv_bytes_per_token=4_000, num_layers=4
+    )
+    replica = ReplicaSettings(
+        **{"max_num_batched_tokens": 512, "max_num_seqs": 8, "scheduler": "vllm", **changes}
+    )
+    machine = replace(
+        settings.machines[0],
+        replica=replica,
+        step_time=load_step_time("linear:base=5ms,token=20us,decode=0us,context=0ns"),
+    )
+    channels = {
+        name: replace(
+            one, bandwidth_bytes_per_s=64_000_000, latency_ns=0, piece_overhead_ns=0, **(channel or {})
+        )
+        for name, one in settings.channels.items()
+    }
+    settings = replace(settings, machines=(machine,), cache=cache, channels=channels)
+    return Simulation(settings, trace, RunOptions(check="full")).run().requests
+
+
+def parts_us(rows, request):
+    names = ("queue_ns", "fetch_room_ns", "fetch_cpu_ns", "prefill_ns")
+    return [int(rows[name][request]) // US for name in names]
+
+
+def cached(rows, request):
+    return int(rows["cached_gpu_tokens"][request]), int(rows["cached_cpu_tokens"][request])
+
+
+def test_a_prompt_that_left_the_pool_waits_for_its_load():
+    rows = run([A, B, [*A, "c"]], [0, 20_000, 50_000])
+    # four blocks at 1 ms, then 16 tokens
+    assert (parts_us(rows, 2), cached(rows, 2)) == ([0, 0, 4_000, 5_320], (0, 64))
+
+
+def test_of_a_prompt_found_whole_one_token_is_computed():
+    rows = run([A, B, [*A, "c"], A], [0, 20_000, 50_000, 100_000])
+    # the pool gives three of its blocks, the tier the last one
+    assert (parts_us(rows, 3), cached(rows, 3)) == ([0, 0, 1_000, 5_020], (48, 16))
+
+
+def test_a_request_whose_blocks_are_being_loaded_lets_others_pass_and_hits_the_pool_then():
+    before = [A, [*B, *"xyz"]]
+    rows = run([*before, [*A, "c"], [*A, "d"], ["e"]], [0, 20_000, 50_000, 50_500, 51_000], (9, 40))
+    # "e" runs from 51.0 to 56.32 ms; the load ends at 54, which is seen then
+    assert parts_us(rows, 4) == [0, 0, 0, 5_320]
+    assert (parts_us(rows, 2), cached(rows, 2)) == ([0, 0, 6_320, 5_640], (0, 64))
+    assert (parts_us(rows, 3), cached(rows, 3)) == ([5_820, 0, 0, 5_640], (64, 0))
+
+
+def test_a_step_waits_for_stores_of_the_blocks_that_it_is_given():
+    rows = run([A, B], [0, 7_000])
+    # the store of A, sent when its step ended at 6.28 ms, ends at 10.28
+    assert parts_us(rows, 1) == [0, 3_280, 0, 6_920]
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"lower": "lmcache"}, "does not lie below vLLM's scheduler"),
+        ({"stages": 2}, "no micro-batches"),
+        ({"channel": {"sharing": "fair"}}, "first come, first served"),
+    ],
+)
+def test_what_is_not_simulated_is_refused(changes, why):
+    with pytest.raises(KvsimError, match=why):
+        run([A], [0], **changes)
