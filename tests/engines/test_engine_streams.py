@@ -36,7 +36,9 @@ def test_the_table_of_releases_has_every_driven_program(engine):
     )
     lines = [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("|")]
     (_, *releases, _), _, *rows = lines
-    driven = {p.name: p.wheel for p in (*ENGINES, *PROGRAMS) if p.wheel.startswith(f"{engine}==")}
+    # lists of settings are compared without streams
+    streams = [p for p in (*ENGINES, *PROGRAMS) if not p.name.endswith("settings")]
+    driven = {p.name: p.wheel for p in streams if p.wheel.startswith(f"{engine}==")}
     assert [row[0] for row in rows] == list(driven)
     assert len(releases) == 3
     assert set(driven.values()) == {f"{engine}=={releases[0]}"}
