@@ -119,7 +119,7 @@ def content_hash(part: Any) -> str:
     cut = member(member(part, "kv"), "h")
     if isinstance(cut, str):
         return cut
-    text = part if isinstance(part, str) else member(part, "text")
+    text = part if isinstance(part, str) else member(part, "text", "content")
     if not isinstance(text, str):
         text = json_text(without_markers(part) if isinstance(part, dict) else part)
     return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
