@@ -58,11 +58,6 @@ def find_image(words: Sequence[str]) -> Start | None:
     return None
 
 
-def engine_of_image(image: str) -> str:
-    """Return the engine of a container's image; "" if it is not known."""
-    return str(_image(image).get("engine", ""))
-
-
 def release_of(words: Sequence[str], engine: str) -> str:
     """Return the release that an image's tag or a requirement says: ``vllm@0.11.2``; "" if none does."""
     for word in words:
