@@ -136,10 +136,10 @@ def table() -> str:
         for clients, own in (("4 to 8", few), ("more", more)):
             for family in GROUPS[name][1]:
                 ours = [row for row in own if row.family == family]
-                ways = [NONE, None, host]
+                hosts = [NONE, None, host]
                 errors = [
-                    median_errors((row, way or without.get(row.run.deployment.model, host)) for row in ours)
-                    for way in ways
+                    median_errors((row, of or without.get(row.run.deployment.model, host)) for row in ours)
+                    for of in hosts
                 ]
                 cells = [" / ".join(f"{one:.1f}" for one in each) for each in zip(*errors, strict=True)]
                 lines.append(f"  {json.dumps([name, *figures, family, clients, str(len(ours)), *cells])},")

@@ -40,6 +40,7 @@
 - ``run_intervals``        stated intervals of a source by name, and of a figure of a run
 - ``run_rule``             the rule that makes 90 % intervals of the errors of whole runs
 - ``served_kernels``       sums of kernels as an engine runs them: sampler, clocks under load
+- ``stages``               pipeline stages of a step: layers of each, the head, transfers between them
 - ``stated_errors``        stated errors of step-time sources, as factors on the true times
 - ``step_time``            the time of one scheduler step in integer nanoseconds
 - ``step_time_file``       the file of a set: coefficients, its source, and the error on held-out rows

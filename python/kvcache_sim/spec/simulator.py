@@ -87,7 +87,7 @@ class Machine:
         now, replica = self.engine.now_ns, self.replica
         self.milestones.arrived(s, now)
         offset = replica.client_offset_ns + replica.client_offset_per_token_ns * s.prompt_num_tokens
-        self._reached_ns = max(self._reached_ns, now + offset)  # requests keep their order on the way
+        self._reached_ns = max(self._reached_ns, now + offset)  # requests keep their order in transit
         self._after(self._reached_ns - now, self._received, s)
 
     def _after(self, ns: int, then: Callable[[SequenceState], None], s: SequenceState) -> None:

@@ -66,7 +66,7 @@ pub struct Intake {
     coming: VecDeque<Coming>,
     /// Client aborts: time, index among the requests sent, machine, request.
     aborted: BinaryHeap<Reverse<(u64, u64, u32, u32)>>,
-    /// Requests on their way to a scheduler: time, machine, index among all, slot.
+    /// Requests in transit to a scheduler: time, machine, index among all, slot.
     travelling: BinaryHeap<Reverse<(u64, u32, u64, u32)>>,
     travelled: u64,
     sent: u64,

@@ -44,13 +44,12 @@ impl Default for Prefixes {
 impl Prefixes {
     /// Adds blocks, named by their content, to a prefix.
     pub fn extend(&mut self, from: u32, contents: &[u64]) -> Result<Extended, NoSuchPrefix> {
-        let mut blocks = self.blocks(from)?;
+        let first = self.blocks(from)? + 1;
         let (mut tail, mut known) = (from, 0);
         let mut prefixes = Vec::with_capacity(contents.len());
-        for &content in contents {
+        for (&content, blocks) in contents.iter().zip(first..) {
             let new = u32::try_from(self.nodes.len()).map_err(|_| NoSuchPrefix)?;
             let child = *self.children.entry((tail, content)).or_insert(new);
-            blocks += 1;
             if child == new {
                 self.nodes.push(Node {
                     parent: tail,

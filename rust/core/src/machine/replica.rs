@@ -106,7 +106,7 @@ impl Replica {
         self.arrived(Request::new(arrival, now_ns))
     }
 
-    /// Time at which a request that has just arrived reaches the scheduler; requests keep their order on the way.
+    /// Time at which a request that has just arrived reaches the scheduler; requests keep their order in transit.
     pub fn reaches_ns(&mut self, slot: Slot) -> u64 {
         let (s, client) = (&self.requests[slot], self.config.client);
         let tokens_ns = client.token_ns.saturating_mul(s.arrival.prompt_tokens);
