@@ -117,6 +117,8 @@ def standins(tmp_path_factory) -> Path:
         (index / name).write_text(iterations(degrees))
     (index / "profile_export.jsonl").write_text(aiperf(60))
     (index / "bench.json").write_text(vllm_bench(120))
+    agents = ["trace", "import", str(LOGS / "claude_code.jsonl"), "-o", str(index / "agents.jsonl")]
+    assert kvsim(agents) == 0
     _write_runs(index)
     return index
 

@@ -39,8 +39,8 @@ def command(
 
     \b
     Examples:
-      kvsim trace edit agents.jsonl --compact-at 60% -o compacted.jsonl
-      kvsim trace edit agents.jsonl --drop-results-older 5 -o dropped.jsonl
+      kvsim trace edit agents.jsonl --trace-block-size 16 --compact-at 60% -o short.jsonl
+      kvsim trace edit agents.jsonl --trace-block-size 16 --drop-results-older 5 -o fewer.jsonl
     """
     import sys
     from pathlib import Path

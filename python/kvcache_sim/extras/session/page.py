@@ -12,6 +12,7 @@ from kvcache_sim.extras.session.screen import (
     clock,
     costliest_table,
     given,
+    headline,
     models_table,
     sentences,
     what_if_table,
@@ -74,7 +75,8 @@ def _opening(bill: Bill) -> str:
     drawn = "".join(_chain(name, chains[name]) for name in chains if name in most)
     left = len(chains) - len(most)
     rest = f'<p class="definition">{left:,} shorter conversations are not drawn.</p>' if left else ""
-    return f'{_STYLE}{verdict_html(sentences(bill)[:1])}<div class="legend">{legend}</div>{drawn}{rest}'
+    opening = verdict_html([headline(bill)]) + "".join(f"<p>{escape(said)}</p>" for said in sentences(bill))
+    return f'{_STYLE}{opening}<div class="legend">{legend}</div>{drawn}{rest}'
 
 
 def _chain(name: str, calls: Sequence[tuple[Call, Predicted]]) -> str:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
-from kvcache_sim.extras.session.bill import Bill, Line
+from kvcache_sim.extras.session.bill import Bill, Line, measured
 from kvcache_sim.extras.session.breaks import causes_of, costliest
 from kvcache_sim.extras.session.what_if import WhatIf
 from kvcache_sim.model.prices import PICODOLLARS
@@ -57,6 +57,18 @@ def _counts(line: Line) -> tuple[int, int, int, int]:
     return line.calls, line.measured.read, line.measured.written, line.measured.uncached
 
 
+def headline(bill: Bill) -> str:
+    """Return what the calls cost, and what of it calls that read less than before."""
+    cost = f"{len(bill.calls):,} calls cost {dollars(bill.picodollars)}"
+    if not bill.breaks:
+        return f"{cost}; none read less than was cached before"
+    lost = sum(each.predicted.lost_tokens for each in bill.breaks)
+    more = dollars(sum(each.picodollars or 0 for each in bill.breaks))
+    return (
+        f"{cost}: {more} of it because {len(bill.breaks):,} read {lost:,} tokens less than was cached before"
+    )
+
+
 def sentences(bill: Bill) -> list[str]:
     """Return how far the prediction is from the log, and what the dollars include."""
     read = sum(line.measured.read for line in bill.lines)
@@ -64,6 +76,8 @@ def sentences(bill: Bill) -> list[str]:
     reads = f"exact in {bill.exact:,} of {bill.later:,} later calls, {_apart(predicted, read)} in sum"
     bills = bill.predicted_picodollars, bill.picodollars
     found = [f"predicted reads: {reads}; dollars {dollars(bills[0])}, {_apart(*bills)}"]
+    if elsewhere := _warm_before(bill):
+        found.append(f"first calls read {elsewhere:,} tokens that no call of these logs had written")
     if not bill.has_output:
         found.append("dollars are those of the input: the log does not count every answer")
     missing = [line.model for line in bill.lines if line.picodollars is None]
@@ -74,8 +88,14 @@ def sentences(bill: Bill) -> list[str]:
     return found
 
 
-def _apart(found: int, measured: int) -> str:
-    return f"{(found - measured) / measured:+.2%}" if measured else "none measured"
+def _warm_before(bill: Bill) -> int:
+    """Return the tokens that first calls read beyond what earlier calls of any session had written."""
+    pairs = zip(bill.calls, bill.predicted, strict=True)
+    return sum(max(0, measured(call).read - each.read) for call, each in pairs if each.cause == "first")
+
+
+def _apart(found: int, logged: int) -> str:
+    return f"{(found - logged) / logged:+.2%}" if logged else "none measured"
 
 
 def causes_table(bill: Bill) -> Table:
