@@ -103,8 +103,7 @@ class NativeReplica:
             serving_rules(machine, settings, recorder, handover),
         )
         self.load: Load = self.core
-        self._recorder = recorder
-        self._checks = checks
+        self._recorder, self._checks = recorder, checks
         self._most_blocks = self.store.occupancy(0).capacity_blocks - machine.kept_free_blocks
         self._needs = machine.most_blocks
         #: Tokens known to fit; fewer tokens need no more blocks.
