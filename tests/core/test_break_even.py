@@ -92,11 +92,11 @@ def test_explain_counts_the_hits_that_were_shorter(tmp_path, capsys):
     ]
     more = (
         "tiers: {gpu: {capacity: 10 blocks}, cpu: {capacity: 99 blocks}}\nwrite: {policy: through}\n"
-        "fetch: {policy: always}\nchannels: {cpu-to-gpu: {bandwidth: 8GB/s, latency: 20ms}}"
+        "fetch: {policy: always}\nchannels: {cpu-to-gpu: {bandwidth: 8GB/s, latency: 70ms}}"
     )
     _, made = at_times(tmp_path, rows, "{}", more)
     assert found(made, "cached_cpu_tokens") == [0, 0, 4, 0, 6, 0, 7, 0]
     assert kvsim(["simulate", "-c", str(tmp_path / "s.yaml"), "-o", str(tmp_path / "run"), "-q"]) == 0
     assert kvsim(["explain", str(tmp_path / "run")]) == 0
     said = " ".join(capsys.readouterr().out.split())
-    assert "from 3,072 tokens, on an idle channel; 33.3 % of its hits were shorter" in said
+    assert "beats recomputing from 3,072 tokens on: for 66.7 % of its hits" in said

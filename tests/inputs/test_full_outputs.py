@@ -3,6 +3,7 @@
 import json
 import os
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -39,6 +40,7 @@ PRINTING = """
     trace stats small.jsonl
     trace convert small.jsonl
     shadow capture.jsonl
+    session agents.jsonl
     """
 #: Verbs that print where they listen, or which file they wrote, to standard error alone.
 ELSEWHERE = {"serve", "record", "report", "timeline", "plot"}
@@ -60,6 +62,7 @@ def folder(tmp_path_factory) -> Path:
     small_run(folder / "run", 20)
     for name, text in FILES.items():
         (folder / name).write_text(text)
+    shutil.copy(Path(__file__).parents[1] / "logs" / "claude_code.jsonl", folder / "agents.jsonl")
     return folder
 
 

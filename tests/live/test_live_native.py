@@ -7,6 +7,7 @@ import pytest
 from hypothesis import assume, event, given
 from hypothesis import strategies as st
 from kvcache_sim.base.errors import UsageError
+from kvcache_sim.metrics.columns import STATUSES
 from kvcache_sim.metrics.run import Run
 from kvcache_sim.scenario.load import scenario_from_text
 from kvcache_sim.simulation import RunOptions, simulate
@@ -34,9 +35,12 @@ def test_a_replay_of_the_arrivals_gives_the_digests_of_the_live_run(seed):
     assert run.engine.name == "native"
     times = [time for _, time in driven.notified.tokens_came]
     assert times == sorted(times)
+    away = run.requests["status"] == STATUSES.index("turned_away")
+    turned_away = set(run.requests["request"][away].tolist())
     for request, (_, _, output, _) in enumerate(driven.rows):
         came = driven.notified.answers.get(request, 0)
-        assert came == output or (came < output and request in driven.aborted_after)
+        has_left = request in driven.aborted_after or request in turned_away
+        assert came == output or (came < output and has_left)
     if driven.can_replay:
         settings, trace = driven.settings, driven.trace()
         again = [simulate(settings, trace)]

@@ -24,7 +24,6 @@ from kvcache_sim.model.adjusted import WithExtraTime, WithLaunchTime, WithSequen
 from kvcache_sim.model.hosts import load_host
 from kvcache_sim.model.model_spec import ModelSpec
 from kvcache_sim.model.served_kernels import served_kernels
-from kvcache_sim.model.stages import with_stages
 from kvcache_sim.model.step_time import StepTime, zero_step_time
 from kvcache_sim.model.step_times import is_sum_of_kernels, load_step_time
 from kvcache_sim.scenario.channels import Wiring
@@ -224,6 +223,8 @@ def _step_time(replica: ReplicaSection, host: _HostTimes, served: Callable[[], M
             found, replica.step_time, served(), _sampler(replica), replica.sustained_clocks
         )
     if (replica.pp or 1) > 1:
+        from kvcache_sim.model.stages import with_stages
+
         found = with_stages(found, replica.step_time, served(), replica.pp or 1, replica.links)
     found = WithExtraTime(found, host.extra_ns) if host.extra_ns else found
     if host.launch_ns:
