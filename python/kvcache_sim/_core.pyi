@@ -1867,6 +1867,7 @@ class HostedCache:
     def write_path(self, tail: int, life: tuple[int, int, int, int]) -> None:
         """Keep a prefix and every prefix within it."""
 
+@final
 class GatewayRule:
     """A gateway's rule with its state, over the requests and GPU prefixes of all machines.
 

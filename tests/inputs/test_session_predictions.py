@@ -9,9 +9,10 @@ from kvcache_sim.extras.session.load import load_calls
 from kvcache_sim.extras.session.predict import Settings, predict
 from kvcache_sim.model.prices import PICODOLLARS, Tokens, price_table
 from support.agent_logs import Options, plan, play
+from support.shared_files import shared
 
 TABLE = price_table()
-LOGS = "../shared/traces/claude_code"
+LOGS = "traces/claude_code"
 
 
 def blocks(text: str) -> tuple[Segment, ...]:
@@ -97,8 +98,8 @@ def test_an_edit_costs_all_behind_the_last_breakpoint_in_front_of_it():
 
 def test_openai_reads_whole_steps_of_what_two_prompts_share():
     gpt = {"model": "gpt-5.2"}
-    shared = [(1400, 900, 1280), (1100, 900, 1024), (1000, 500, 0)]
-    for number, (same, rest, read) in enumerate(shared):
+    lengths = [(1400, 900, 1280), (1100, 900, 1024), (1000, 500, 0)]
+    for number, (same, rest, read) in enumerate(lengths):
         first = call("1", 0, f"system:s:{same} user:u:{1500 - same}", **gpt)
         second = call("2", 9, f"system:s:{same} user:other{number}:{rest}", **gpt)
         found = predict([first, second], TABLE)[1]
@@ -108,7 +109,7 @@ def test_openai_reads_whole_steps_of_what_two_prompts_share():
 
 
 def test_real_sessions_read_what_is_predicted():
-    calls = {each.id: each for each in load_calls([LOGS]).calls}
+    calls = {each.id: each for each in load_calls([str(shared(LOGS))]).calls}
     found = [each for each in predict(list(calls.values()), TABLE) if each.cause != "first"]
     exact = sum(each.read == calls[each.id].counts.read for each in found)
     assert (exact, len(found)) == (318, 321)  # the compactions' two calls continue a conversation here
@@ -120,7 +121,7 @@ def test_real_sessions_read_what_is_predicted():
 
 @pytest.mark.parametrize("at", [18, 61, 103, 149])
 def test_a_prediction_rests_on_totals_from_its_own_call_on(at):
-    calls = list(load_calls([f"{LOGS}/main_1h.jsonl"]).calls)
+    calls = list(load_calls([str(shared(f"{LOGS}/main_1h.jsonl"))]).calls)
     known = predict(calls, TABLE)[at]
     hidden = [
         msgspec.structs.replace(each, counts=Counts(0, each.counts.prompt), label=None) for each in calls[at:]

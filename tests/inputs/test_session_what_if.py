@@ -9,6 +9,7 @@ from kvcache_sim.extras.session.what_if import Edit, Sessions
 from kvcache_sim.model.prices import PICODOLLARS, Tokens, price_table
 from kvcache_sim.workload.context_edits import ContextEdit
 from support.agent_logs import INSTRUCTION, SUMMARY, WRAP, Options, plan, play
+from support.shared_files import shared
 
 TABLE = price_table()
 PRICE = TABLE.row("claude-opus-4-6", 0)[1]
@@ -105,7 +106,7 @@ def test_the_best_are_cheaper_than_nothing_and_in_order(tmp_path):
 
 
 def test_a_provider_without_breakpoints_has_no_lifetimes_to_choose():
-    codex = Sessions(load_calls(["../shared/traces/tracelab/codex_rollout.jsonl"]).calls, TABLE)
+    codex = Sessions(load_calls([str(shared("traces/tracelab/codex_rollout.jsonl"))]).calls, TABLE)
     assert "no lifetimes to choose" in codex.what_if(Edit("ttl", "1h")).refused
     assert "no breakpoints" in codex.what_if(Edit("mark", "second-last")).refused
 
@@ -117,7 +118,7 @@ def test_an_unknown_edit_is_refused(tmp_path):
 
 @pytest.mark.parametrize("name", ["main_5m", "main_1h"])
 def test_the_bill_of_totals_alone_is_the_measured_one_of_real_logs(name):
-    calls = load_calls([f"../shared/traces/claude_code/{name}.jsonl"]).calls
+    calls = load_calls([str(shared(f"traces/claude_code/{name}.jsonl"))]).calls
     counts = [each.counts for each in calls]
     lives = {"5m": sum(each.write_5m for each in counts), "1h": sum(each.write_1h for each in counts)}
     measured = Tokens(sum(each.read for each in counts), sum(each.uncached for each in counts), lives)
