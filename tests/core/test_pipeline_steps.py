@@ -60,7 +60,8 @@ class Loop:
                 chosen = not one.in_flight
             else:
                 chosen = self.steps == "chained" or self.number >= one.eligible
-            if chosen and one.got + one.in_flight < one.answer:
+            # as AsyncScheduler: it leaves out the step after the last token only while one token is to come
+            if chosen and one.got + bool(one.in_flight) < one.answer:
                 found.append(one)
         return found
 
@@ -68,7 +69,8 @@ class Loop:
         """The end of a step; 0 of one without requests."""
         decodes = [one.prompt + one.got + one.in_flight - 1 for one in parts if one.runs]
         chunks = tuple((one.prompt, 0) for one in parts if not one.runs)
-        needed = {"chained": self.ends[-1], "spaced": self.ends[-self.stages]}.get(self.steps, 0)
+        # a chained step waits for the tokens of the last one that had requests
+        needed = {"chained": max(self.ends), "spaced": self.ends[-self.stages]}.get(self.steps, 0)
         at = max(now, needed)
         duration = table().step(StepBatch(chunks, len(decodes), sum(decodes), max(decodes, default=0)))
         for stage in range(self.stages if parts else 0):
@@ -94,8 +96,10 @@ class Loop:
             end, parts = queue.popleft()
             now = max(now, end)
             for one in parts:
-                one.got, one.in_flight = one.got + 1, one.in_flight - 1
-                one.first_ns, one.last_ns = one.first_ns or now, now
+                one.in_flight -= 1
+                if one.got < one.answer:
+                    one.got += 1
+                    one.first_ns, one.last_ns = one.first_ns or now, now
 
 
 @examples(60)
