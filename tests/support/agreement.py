@@ -28,7 +28,7 @@ from kvcache_sim.serving.settings import (
 )
 from kvcache_sim.simulation import RunOptions, simulate
 from kvcache_sim.simulation.spec_keys import Only, coverage
-from kvcache_sim.workload.trace import NOT_GIVEN, Trace
+from kvcache_sim.workload.trace import NOT_GIVEN, Lanes, Trace
 
 from support.spec_aborts import allow_aborts
 from support.spec_copies import charge_copies
@@ -48,7 +48,11 @@ def agree(settings: ClusterSettings, trace: Trace) -> Run:
 
     Raises BeyondSpec where the specification does not cover the settings.
     """
-    beyond = [*beyond_spec(settings), *(["hints of the trace's rows"] if len(trace.retention) else [])]
+    of_trace = {
+        "hints of the trace's rows": len(trace.retention),
+        "sessions at a time": trace.lanes != Lanes(),
+    }
+    beyond = [*beyond_spec(settings), *(name for name, has in of_trace.items() if has)]
     if beyond:
         raise BeyondSpec(f"not covered by spec/: {', '.join(beyond)}")
     native = simulate(settings, trace, options=RunOptions(check="full"))
@@ -81,7 +85,11 @@ def agree_on(*overrides: str, text: str = BASE, directory: Path | None = None) -
     except UsageError as refused:
         return _in_one_line(refused)
     settings = scenario.settings
-    beyond = [*beyond_spec(settings), *(["hints of the trace's rows"] if len(trace.retention) else [])]
+    of_trace = {
+        "hints of the trace's rows": len(trace.retention),
+        "sessions at a time": trace.lanes != Lanes(),
+    }
+    beyond = [*beyond_spec(settings), *(name for name, has in of_trace.items() if has)]
     if beyond:
         raise BeyondSpec(f"not covered by spec/: {', '.join(beyond)}")
     native = run_or_refusal(lambda: simulate(settings, trace, options=RunOptions(check="full")))
