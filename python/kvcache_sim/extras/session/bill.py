@@ -115,7 +115,7 @@ def bill_of(
     calls: Sequence[Call], predicted: Sequence[Predicted], table: PriceTable, said: Sequence[str] = ()
 ) -> Bill:
     """Return the bill of calls with their predictions, in the same order."""
-    prices = Prices(table, all(measured(call).output is not None for call in calls))
+    prices = Prices(table, counts_output(calls))
     pairs = list(zip(calls, predicted, strict=True))
     later = [(call, each) for call, each in pairs if each.cause != "first"]
     breaks = (
@@ -143,6 +143,11 @@ def counts_of(predicted: Predicted) -> Counts:
     return Counts(predicted.read, predicted.uncached, *written, write_30m=predicted.write_30m)
 
 
+def counts_output(calls: Sequence[Call]) -> bool:
+    """Return True if the log counts the whole answer of every call."""
+    return all(measured(call).output is not None for call in calls)
+
+
 def measured(call: Call) -> Counts:
     """Return the counts of a call's log; zeros where it has none."""
     return _NONE if call.counts is None else call.counts
@@ -154,14 +159,15 @@ def _line(model: str, pairs: Sequence[tuple[Call, Predicted]], prices: Prices) -
     return Line(
         model,
         len(pairs),
-        _sum(counted),
-        _sum(expected),
-        _total([prices.of(call, measured(call)) for call, _ in pairs]),
-        _total([prices.of(call, counts) for (call, _), counts in zip(pairs, expected, strict=True)]),
+        sum_of(counted),
+        sum_of(expected),
+        total_of([prices.of(call, measured(call)) for call, _ in pairs]),
+        total_of([prices.of(call, counts) for (call, _), counts in zip(pairs, expected, strict=True)]),
     )
 
 
-def _sum(counts: Sequence[Counts]) -> Counts:
+def sum_of(counts: Sequence[Counts]) -> Counts:
+    """Return the sums of counts."""
     return Counts(
         sum(each.read for each in counts),
         sum(each.uncached for each in counts),
@@ -172,7 +178,8 @@ def _sum(counts: Sequence[Counts]) -> Counts:
     )
 
 
-def _total(prices: Sequence[int | None]) -> int | None:
+def total_of(prices: Sequence[int | None]) -> int | None:
+    """Return the sum of prices; None if one is not known."""
     known = [price for price in prices if price is not None]
     return sum(known) if len(known) == len(prices) else None
 

@@ -25,8 +25,8 @@ _FOREVER_NS = 1 << 63
 _NS_A_DAY = 86_400 * NS_PER_S
 _BYTES_A_TOKEN = 4.0
 _WITHOUT_MARKS = ("openai", "deepseek")
-#: Kinds of caches by the provider of a model that no table names.
-_POLICIES = {"anthropic": "anthropic", "openai": "openai", "deepseek": "deepseek"}
+#: Providers that have rules of their own for a model that no table names; others have Anthropic's.
+_PROVIDERS = ("anthropic", "openai", "deepseek")
 
 
 class Settings(Value):
@@ -302,7 +302,8 @@ class Replay:
 def rules_of(table: PriceTable, call: Call) -> tuple[Provider, ModelPrice | None]:
     """Return the rules of a call's model; those of its provider for a model that no table names."""
     found = table.row(call.model, call.start_ns)
-    return found or (table.policy(_POLICIES.get(call.conversation.provider, "anthropic")), None)
+    provider = call.conversation.provider
+    return found or (table.policy(provider if provider in _PROVIDERS else "anthropic"), None)
 
 
 def _cache(rules: Provider, settings: Settings) -> HostedCache:

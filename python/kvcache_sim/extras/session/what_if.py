@@ -13,10 +13,11 @@ import msgspec
 
 from kvcache_sim.base.errors import UsageError
 from kvcache_sim.base.values import Value
+from kvcache_sim.extras.session.bill import Prices, counts_of, counts_output, sum_of, total_of
 from kvcache_sim.extras.session.calls import Call, Counts, Predicted, Segment
 from kvcache_sim.extras.session.predict import Known, Settings, in_order, is_user_turn, predict
 from kvcache_sim.extras.session.sized import SizedCall, as_calls, riders, sized_calls, without_compactions
-from kvcache_sim.model.prices import PICODOLLARS, TTL_NS, PriceTable, Tokens, price_table
+from kvcache_sim.model.prices import PICODOLLARS, TTL_NS, PriceTable, price_table
 from kvcache_sim.workload.context_edits import ContextEdit, EditedContext, parse_compact_at, size_tokens
 
 #: The context window that a percentage is of.
@@ -70,7 +71,7 @@ class WhatIf(Value):
         return (self.picodollars - self.base_picodollars) / PICODOLLARS
 
 
-class Bill(Value):
+class Sums(Value):
     """Sums of a replay and their price; ``has_output``: answers are part of it."""
 
     counts: Counts
@@ -95,7 +96,7 @@ class Sessions:
         }
         self._warm = Settings(is_blind=True, warm=warm)
         self.sized = sized_calls(_as_seen(ordered, seen), self._known)
-        self._has_output = all(call.counts is not None and call.counts.output is not None for call in calls)
+        self._has_output = counts_output(calls)
         self.base = self._bill(self.sized, self._warm, table)
 
     def tokens(self, model: str, blocks: Sequence[Segment]) -> int:
@@ -133,22 +134,13 @@ class Sessions:
         settings = msgspec.structs.replace(self._warm, **changes)
         return Edited(self.sized if calls is None else calls, settings, self.table)
 
-    def _bill(self, sized: Sequence[SizedCall], settings: Settings, table: PriceTable) -> Bill:
+    def _bill(self, sized: Sequence[SizedCall], settings: Settings, table: PriceTable) -> Sums:
         calls = in_order(as_calls(sized))
         found = predict(calls, table, settings, self._known)
-        costs = [self._cost(call, each, table) for call, each in zip(calls, found, strict=True)]
-        read, uncached = sum(each.read for each in found), sum(each.uncached for each in found)
-        written = [sum(getattr(each, f"write_{ttl}") for each in found) for ttl in ("5m", "1h", "30m")]
-        counts = Counts(read, uncached, written[0], written[1], write_30m=written[2])
-        known = [cost for cost in costs if cost is not None]
-        return Bill(counts, sum(known) if len(known) == len(costs) else None, self._has_output)
-
-    def _cost(self, call: Call, found: Predicted, table: PriceTable) -> int | None:
-        row = table.row(call.model, call.start_ns)
-        written = {"5m": found.write_5m, "1h": found.write_1h, "30m": found.write_30m}
-        output = (call.counts.output or 0) if self._has_output and call.counts is not None else 0
-        tokens = Tokens(found.read, found.uncached, written, output)
-        return None if row is None else row[1].picodollars(tokens)
+        prices = Prices(table, self._has_output)
+        counts = [counts_of(each) for each in found]
+        costs = [prices.of(call, each) for call, each in zip(calls, counts, strict=True)]
+        return Sums(sum_of(counts), total_of(costs), self._has_output)
 
 
 class Edited(Value):

@@ -116,19 +116,12 @@ impl Blocks for PoolStore {
         config: &VllmConfig,
         now_ns: u64,
     ) -> Answer<bool> {
-        let blocks = config.blocks(end).saturating_sub(s.held.blocks);
-        if blocks > self.spare_blocks() {
-            return Ok(false);
-        }
-        if blocks > 0 {
-            self.reserve(&[LeaseBlocks::new(s.held.lease, blocks)], now_ns)?;
-            s.held.blocks += blocks;
-        }
-        Ok(true)
+        let free = self.spare_blocks();
+        Ok(grow_by_blocks(self, s, config.blocks(end), free, now_ns)?.is_some())
     }
 
     fn growth(&self, s: &Sequence, tokens: u64, config: &VllmConfig) -> Answer<u64> {
-        Ok(config.blocks(s.computed + tokens) - s.held.blocks)
+        Ok(growth_in_blocks(s, tokens, config))
     }
 
     /// The refused request may wait for a block that fills, if other requests can have its key.
@@ -154,6 +147,31 @@ impl Blocks for PoolStore {
     ) -> Answer<u64> {
         take_block_turn(self, s, TurnAt { boundary, turn }, config, now_ns)
     }
+}
+
+/// Allocates blocks of one size for a request, up to `most` in all of which `free` are free. Returns how many are new;
+/// `None` if free ones are too few.
+pub(super) fn grow_by_blocks<B: Blocks>(
+    store: &mut B,
+    s: &mut Sequence,
+    most: u64,
+    free: u64,
+    now_ns: u64,
+) -> Answer<Option<u64>> {
+    let blocks = most.saturating_sub(s.held.blocks);
+    if blocks > free {
+        return Ok(None);
+    }
+    if blocks > 0 {
+        store.reserve(&[LeaseBlocks::new(s.held.lease, blocks)], now_ns)?;
+        s.held.blocks += blocks;
+    }
+    Ok(Some(blocks))
+}
+
+/// Blocks of one size that a request allocates for `tokens` further tokens.
+pub(super) fn growth_in_blocks(s: &Sequence, tokens: u64, config: &VllmConfig) -> u64 {
+    config.blocks(s.computed + tokens) - s.held.blocks
 }
 
 /// First actions of a request whose blocks are all of one size.

@@ -2,7 +2,7 @@
 //! `OffloadingConnector`).
 //!
 //! A step's stores are sent when the next step begins, its loads when it begins; copies that have ended are reported
-//! when a step has. Blocks that steps in flight may still write are released when these have ended.
+//! at the end of a step. Blocks that steps in flight write are released at the end of these steps.
 
 use std::collections::VecDeque;
 

@@ -1,6 +1,8 @@
 //! The pool of one cache group above an engine's tiers.
 
-use super::blocks::{take_block_turn, turns_of_blocks, Blocks, TurnAt};
+use super::blocks::{
+    grow_by_blocks, growth_in_blocks, take_block_turn, turns_of_blocks, Blocks, TurnAt,
+};
 use super::sequence::Sequence;
 use super::VllmConfig;
 use crate::convert::fit;
@@ -77,20 +79,16 @@ impl Blocks for TieredPool {
         config: &VllmConfig,
         now_ns: u64,
     ) -> Answer<bool> {
-        let blocks = config.blocks(end).saturating_sub(s.held.blocks);
-        if blocks > TieredPool::free_blocks(self) {
-            return Ok(false);
+        let (free, held) = (TieredPool::free_blocks(self), s.held.blocks);
+        let new = grow_by_blocks(self, s, config.blocks(end), free, now_ns)?;
+        if new.is_some_and(|blocks| blocks > 0) {
+            self.note_given(s.request, held);
         }
-        if blocks > 0 {
-            self.reserve(&[LeaseBlocks::new(s.held.lease, blocks)], now_ns)?;
-            self.note_given(s.request, s.held.blocks);
-            s.held.blocks += blocks;
-        }
-        Ok(true)
+        Ok(new.is_some())
     }
 
     fn growth(&self, s: &Sequence, tokens: u64, config: &VllmConfig) -> Answer<u64> {
-        Ok(config.blocks(s.computed + tokens) - s.held.blocks)
+        Ok(growth_in_blocks(s, tokens, config))
     }
 
     /// The refused request may wait for a block that fills. A block that is taken may have been its hit: a load of
