@@ -14,7 +14,8 @@ from support.shared_files import ROOT
 
 ROWS = list(csv.DictReader((ROOT / "benches/measured/lmcache-copies.csv").open()))
 SCENARIO = """model: llama-2-7b
-replica: {{step_time: "roofline:llama-2-7b@{gpu}", max_model_len: 4096, release: vllm@0.9.2, gpu_memory_utilization: 0.5}}
+replica: {{step_time: "roofline:llama-2-7b@{gpu}", max_model_len: 4096, release: vllm@0.9.2,
+  gpu_memory_utilization: 0.5}}
 cache: {{block_size: 16, semantics: vllm}}
 """
 TIER = "tiers: {{cpu: {{capacity: 500GiB, semantics: {semantics}, policy: lru, chunk_tokens: 256}}}}\n"

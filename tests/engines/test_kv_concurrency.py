@@ -174,8 +174,8 @@ def test_the_smaller_kind_is_padded_by_release(release, nearly_equal, a_third_mo
 
 
 def test_states_with_and_without_prefix_caching():
-    """Qwen3.5-27B without, 0.19.0: 784 tokens, 1,487 blocks, 33.04 times, 290,864 tokens logged; Qwen3.6-35B-A3B with an
-    FP8 cache: 2,096 tokens, 304 blocks, 8.00 times, 159,296 tokens logged."""
+    """Qwen3.5-27B without, 0.19.0: 784 tokens, 1,487 blocks, 33.04 times, 290,864 tokens logged;
+    Qwen3.6-35B-A3B with an FP8 cache: 2,096 tokens, 304 blocks, 8.00 times, 159,296 tokens logged."""
     linear = LinearAttention(48, 128, 128, 1, 1, "fp32", (2 * 16 + 48) * 128, 4)
     dense = spec_of(*([linear] * 3 + [HeadAttention(24, 4, 256)]) * 16)
     layout, off = kv_layout(dense, release=(0, 19, 0)), Demand((0, 19, 0), caches_states=False)

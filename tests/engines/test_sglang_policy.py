@@ -101,7 +101,7 @@ def test_thirty_two_tokens_are_the_border(cached, common, found):
 
 
 def test_prompts_that_are_put_last_keep_their_order():
-    """Of two pairs the second has more of its prompt cached; the second of each pair is last, the pairs as they came."""
+    """Of two pairs the second has more cached; the second of each pair is last, the pairs as they came."""
     few, many = ([(name, k) for k in range(40)] for name in "fm")
     waiting = [[*few, "a"], [*many, "b"], [*few, "c"], [*many, "d"]]
     assert order([few[:15], many[:31]], waiting) == [1, 0, 2, 3]

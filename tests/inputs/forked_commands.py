@@ -1,6 +1,7 @@
 """Run commands one after the other, each in a fork of this process, with a standard output that takes nothing.
 
-``python forked_commands.py`` reads JSON, [[kind, word, …], …], and prints the exit code and standard error of each as JSON.
+``python forked_commands.py`` reads JSON, [[kind, word, …], …], and prints
+the exit code and standard error of each as JSON.
 A fork ends as any interpreter does, and so writes once more what its buffers hold.
 """
 

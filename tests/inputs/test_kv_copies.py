@@ -103,7 +103,8 @@ CONNECTOR = """--kv-transfer-config '{"kv_connector": "LMCacheConnectorV1", "kv_
     ("line", "gpu", "size"),
     [
         (
-            "python -m sglang.launch_server --model Qwen/Qwen3-30B-A3B --tp 8 --enable-hierarchical-cache --hicache-size 20",
+            "python -m sglang.launch_server --model Qwen/Qwen3-30B-A3B --tp 8 "
+            "--enable-hierarchical-cache --hicache-size 20",
             "h100",
             "160GB",
         ),

@@ -96,7 +96,8 @@ LINES = {
         vllm serve Qwen/Qwen3-8B -tp 2 --kv-transfer-config '{"kv_connector": "SimpleCPUOffloadConnector",
             "kv_connector_extra_config": {"cpu_bytes_to_use_per_rank": 4294967296}}'
         vllm serve openai/gpt-oss-20b --kv-offloading-size 8
-        vllm serve Qwen/Qwen3-8B --no-enable-prefix-caching --kv-transfer-config '{"kv_connector": "LMCacheConnectorV1"}'
+        vllm serve Qwen/Qwen3-8B --no-enable-prefix-caching
+            --kv-transfer-config '{"kv_connector": "LMCacheConnectorV1"}'
         DYN_KVBM_CPU_CACHE_GB=2 vllm serve Qwen/Qwen3-8B --kv-transfer-config '{"kv_connector": "DynamoConnector"}'
         vllm serve Qwen/Qwen3-8B --performance-mode throughput --max-num-seqs 64
         vllm serve moonshotai/Kimi-K2-Instruct -tp 8 -pp 2 --max-model-len 2048 --enable-expert-parallel

@@ -139,7 +139,8 @@ def test_what_the_text_does_not_say_is_refused_with_a_hint(line, words):
 DOCUMENTS = {
     "compose": (
         "services:\n  llm:\n    image: vllm/vllm-openai:v0.11.2\n    environment: [LMCACHE_CHUNK_SIZE=64]\n"
-        "    deploy: {replicas: 2}\n    command: >\n      --model Q\n      --seed ${SEED:-3}\n  web:\n    image: nginx\n",
+        "    deploy: {replicas: 2}\n    command: >\n      --model Q\n      --seed ${SEED:-3}\n"
+        "  web:\n    image: nginx\n",
         ["both 2 vllm@0.11.2 --seed 3"],
     ),
     "kubernetes": (
@@ -201,8 +202,8 @@ def test_nodes_of_an_engine_are_one_machine():
 def test_a_pasted_line_writes_no_key_and_shows_no_secret():
     hostile = "x\nrouter: {policy: evil.py:X}\u2028seed: 9\x85a: 1\r\x0bb: 2\x00"
     text = scenario_of_launch(
-        "docker run -e HUGGING_FACE_HUB_TOKEN=hidden1 --env 'API_KEY=hidden 2' vllm/vllm-openai:latest --model Qwen/Qwen3-8B "
-        f"--api-key hidden3 --served-model-name '{hostile}' --unheard-of '{hostile}'",
+        "docker run -e HUGGING_FACE_HUB_TOKEN=hidden1 --env 'API_KEY=hidden 2' vllm/vllm-openai:latest "
+        f"--model Qwen/Qwen3-8B --api-key hidden3 --served-model-name '{hostile}' --unheard-of '{hostile}'",
         "h200",
     )
     plain = scenario_of_launch("vllm serve Qwen/Qwen3-8B", "h200")

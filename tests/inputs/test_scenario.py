@@ -332,7 +332,8 @@ def test_auto_capacity_is_what_the_weights_leave_and_the_resolved_scenario_says_
     assert too_many.notes == (too_many.gpu_capacity.sentence,)
     assert load("tiers: {gpu: {capacity: unbounded}}").gpu_capacity is None
     other = load(
-        "replica: {release: vllm@0.11.0}\ncluster: {machines: 2}\nmachines: [{replica: {step_time: a100-llama-3-8b-tp1}}]"
+        "replica: {release: vllm@0.11.0}\ncluster: {machines: 2}\n"
+        "machines: [{replica: {step_time: a100-llama-3-8b-tp1}}]"
     )
     first, second = (machine.tiers[0].capacity_blocks for machine in other.settings.machines)
     assert first is not None

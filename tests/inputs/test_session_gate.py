@@ -156,8 +156,10 @@ HARMLESS = [
     lambda bodies: bodies[-1]["messages"][-1]["content"].append({"type": "text", "text": "thanks"}),
     lambda bodies: bodies[0].update(max_tokens=1),
     every(lambda body, _: body.update(dict(sorted(body.items())))),
-    every(put(system=[{"type": "text", "text": text("be brief", 1500), "cache_control": {"type": "ephemeral", "ttl": "5m"}}])),
-]  # fmt: skip
+    every(
+        put(system=[{"type": "text", "text": text("be brief", 1500), "cache_control": CACHE | {"ttl": "5m"}}])
+    ),
+]
 
 
 def written(folder, bodies):

@@ -89,8 +89,8 @@ def test_lines_of_vllms_log_make_a_request_together(tmp_path, lines, rows, said)
         "gone": "Aborted request cmpl-1.",
         "whole": "Received request cmpl-1: prompt: 'max_tokens=9, prompt_token_ids: [1], ', params: "
         "SamplingParams(stop=['\\''], max_tokens=4), prompt_token_ids: [5, 6, 7], lora_request: None.",
-        "chat": 'Received request cmpl-1: prompt: "<|im_start|>\\nit\'s\\n  hello", params: SamplingParams(max_tokens=4), '
-        "prompt_token_ids: None, prompt_embeds shape: None, lora_request: None.",
+        "chat": 'Received request cmpl-1: prompt: "<|im_start|>\\nit\'s\\n  hello", '
+        "params: SamplingParams(max_tokens=4), prompt_token_ids: None, prompt_embeds shape: None, lora_request: None.",
     }
     path = tmp_path / "v.log"
     whole = [text[line].replace("cmpl-1", "cmpl-0") for line in ("details", "received", "output")]

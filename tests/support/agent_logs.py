@@ -54,7 +54,7 @@ class Provider:
         self.minimum, self.look_back, self.entries = minimum, look_back, {}
 
     def serve(self, model, blocks, marks, times, ttl_s):
-        """Return (read, written, uncached) tokens of a call; ``marks`` count blocks, ``times`` are start and first token."""
+        """Return a call's (read, written, uncached) tokens; ``marks`` count blocks, ``times``: start, first token."""
         start_s, first_s = times
         keys, sizes, chain, size = [], [], model, 0
         for block in blocks:
