@@ -1,5 +1,6 @@
 """Pipeline stages and context parallelism: closed forms for two stages, one stage as none, shared blocks."""
 
+from collections import deque
 from dataclasses import replace
 from pathlib import Path
 
@@ -120,9 +121,8 @@ def flow_shop(durations: list[int], times: list[int], stages: int) -> list[tuple
 def test_steps_go_through_stages_as_jobs_through_machines(prompts, stages):
     """Prompts of whole chunks: every step computes one, and goes through the stages behind the one before it.
 
-    The engine decides on steps while fewer are in flight than there are stages and a prompt is there; else it
-    waits
-    for the oldest one, and sees only then what has come meanwhile.
+    The engine decides on steps while fewer are in flight than there are stages and a prompt is there, whether there
+    is something to compute or not; else it waits for the oldest one, and sees only then what has come meanwhile.
     """
     arrivals = (np.cumsum([wait for _, wait in prompts]) * 1_000_000).tolist()
     rows = [[f"{number}.{k}" for k in range(4 * chunks)] for number, (chunks, _) in enumerate(prompts)]
@@ -134,12 +134,18 @@ def test_steps_go_through_stages_as_jobs_through_machines(prompts, stages):
     ]
     now, ended, times = 0, 0, []
     reported: list[tuple[int, int]] = []
+    queue: deque[int | None] = deque()
     while len(reported) < len(to_do):
-        if len(reported) - ended < stages and to_do[len(reported)][0] <= now:
+        is_there = to_do[len(reported)][0] <= now
+        if len(queue) < stages and is_there:
+            queue.append(len(times))
             times.append(now)
             reported = flow_shop([duration for _, duration in to_do[: len(times)]], times, stages)
-        elif ended < len(reported):
-            now, ended = reported[ended][1], ended + 1
+        elif len(queue) < stages and ended < len(reported):
+            queue.append(None)
+        elif queue:
+            if queue.popleft() is not None:
+                now, ended = reported[ended][1], ended + 1
         else:
             now = to_do[len(reported)][0]
     last = np.cumsum([chunks for chunks, _ in prompts]) - 1

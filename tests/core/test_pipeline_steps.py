@@ -43,7 +43,8 @@ class Asked:
 class Loop:
     """``step_with_batch_queue`` with the schedule of whole prompts, and stages as equal machines in a line.
 
-    Steps without requests are batches too: they wait in the queue, and take no time.
+    Steps without requests are batches too: they wait in the queue, and take no time. Up to 0.22, before steps are
+    spaced, the engine then waits for the oldest batch.
     """
 
     def __init__(self, asked: list[Asked], stages: int, steps: str) -> None:
@@ -84,11 +85,15 @@ class Loop:
     def play(self) -> None:
         queue: deque[tuple[int, list[Asked]]] = deque()
         depth, now = self.stages + (self.steps == "spaced"), 0
+        fills = self.steps in (
+            "none",
+            "spaced",
+        )  # ``pp_steps`` of a run without asynchronous scheduling is the default
         while any(one.got < one.answer for one in self.asked):
             if any(one.got < one.answer and one.arrival <= now for one in self.asked):
                 parts = self.decided(now)
                 queue.append((self.sent(parts, now), parts))
-                if len(queue) < depth:
+                if len(queue) < depth and (parts or fills):
                     continue
             elif not queue:
                 now = min(one.arrival for one in self.asked if one.arrival > now)

@@ -1,8 +1,9 @@
 //! Pipeline stages: the batches in flight, and the times at which they leave the last stage.
 //!
-//! The queue of batches is filled first. If the scheduler finds nothing to compute, it tries again when the oldest
-//! batch ends; a request that arrives in between is also tried then. Source: `EngineCore.step_with_batch_queue` of
-//! `vllm/v1/engine/core.py` (0.33.0), where the results of batches come in order.
+//! The queue of batches is filled first. A decision that finds nothing to compute takes a place in it, too; up to
+//! 0.22 the engine then waits for the oldest batch, later it fills the queue. A request that arrives in between is tried
+//! after that. Source: `EngineCore.step_with_batch_queue` of `vllm/v1/engine/core.py` (0.14 to 0.33), where the results
+//! of batches come in order.
 //!
 //! A stage's worker launches a batch when the worker before it has launched and sent its part (`execute_model` of
 //! `vllm/v1/worker/gpu_worker.py`), and its GPU computes it when the stage before has.
@@ -34,9 +35,9 @@ pub(super) struct Pipeline {
     stages: Vec<Stage>,
     /// Time until which the engine handles batches.
     engine_ns: u64,
-    /// Ends of the last decisions' steps, at most one a stage, the oldest first; 0 of an empty one.
+    /// Ends of the last steps, at most one a stage, the oldest first; 0 of an empty one, kept where steps are spaced.
     ends_ns: VecDeque<u64>,
-    /// Steps in flight, the oldest first; empty ones only where steps are spaced.
+    /// Steps in flight, the oldest first; empty ones behind others.
     in_flight: VecDeque<Step>,
 }
 
@@ -102,7 +103,17 @@ impl Pipeline {
         self.in_flight.push_back(step);
     }
 
-    /// Removes empty steps, which end at once, from the front of the queue.
+    /// Queues a step that computes nothing, if it is not the first: it ends at once.
+    fn idles(&mut self, step: Step) {
+        if self.config.steps == StageSteps::Spaced {
+            self.decided(step);
+        } else {
+            self.in_flight.push_back(step);
+        }
+        self.drop_empty();
+    }
+
+    /// Removes empty steps from the front of the queue.
     fn drop_empty(&mut self) {
         while self.in_flight.front().is_some_and(Step::is_empty) {
             self.in_flight.pop_front();
@@ -136,12 +147,12 @@ impl<B: Blocks> VllmScheduler<B> {
             step.begin_ns = desk.now_ns;
             self.log_step(&step);
             if step.is_empty() {
-                if !self.decides_again(&pipeline) {
-                    break;
+                let fills = self.decides_again(&pipeline);
+                pipeline.idles(step);
+                if fills {
+                    continue;
                 }
-                pipeline.decided(step);
-                pipeline.drop_empty();
-                continue;
+                break;
             }
             let table = desk.replica.batch.table();
             let duration_ns = table.step_ns(&step.shape);
@@ -151,11 +162,10 @@ impl<B: Blocks> VllmScheduler<B> {
         Ok(pipeline)
     }
 
-    /// True if a decision that found nothing to compute counts, since a request waits for its turn.
+    /// True if another decision follows one that found nothing to compute: the engine does not wait for a batch.
     fn decides_again(&self, pipeline: &Pipeline) -> bool {
         let waits = |&slot: &Slot| self.sequences[slot].flight.eligible > self.steps.decided;
-        pipeline.config.steps == StageSteps::Spaced
-            && (!pipeline.in_flight.is_empty() || self.running.iter().any(waits))
+        pipeline.config.fills && (!pipeline.in_flight.is_empty() || self.running.iter().any(waits))
     }
 }
 

@@ -32,6 +32,8 @@ pub struct PipelineConfig {
     pub sequence_ns: u64,
     /// True if the last stage's worker launches a batch while it computes the one before.
     pub is_async: bool,
+    /// True if decisions follow one that found nothing to compute until the queue is full (from 0.23).
+    pub fills: bool,
 }
 
 impl PipelineConfig {
@@ -90,6 +92,7 @@ impl VllmConfig {
     #[must_use]
     pub fn composed_as_released(mut self) -> Self {
         self.pipeline.is_async = self.async_scheduling.has_lookahead();
+        self.pipeline.fills = self.pipeline.steps == StageSteps::Spaced;
         if !self.pipeline.is_async {
             self.pipeline.steps = StageSteps::Returned;
         } else if self.pipeline.stages > 1 && self.pipeline.steps == StageSteps::Returned {
