@@ -38,12 +38,12 @@ from kvcache_sim.base.tiers import (
 from kvcache_sim.base.values import Value
 from kvcache_sim.channels.settings import ChannelSettings, NetworkSettings
 from kvcache_sim.model.channels import load_channel
-from kvcache_sim.model.gpus import load_gpu
 from kvcache_sim.model.step_times import measured_on
 from kvcache_sim.scenario.idle import IdleError
-from kvcache_sim.scenario.kv_copies import connector_rules
+from kvcache_sim.scenario.kv_copies import connector_channels
 from kvcache_sim.scenario.schema import ChannelSection, MachineSection, ScenarioModel
 from kvcache_sim.scenario.section import lowered
+from kvcache_sim.scenario.served_model import copies_of
 from kvcache_sim.scenario.yaml_tree import Tree, at_location, setting_file
 
 #: Tiers that exchange KV with the same tier of another machine.
@@ -156,8 +156,6 @@ DEFAULT_CHANNELS: dict[str, dict[str, Any]] = {
     "net": {"preset": "rdma-8x400-transfer-engine", "edges": [REMOTE_READ], "scope": "pair"},
     "handover": {"preset": "rdma-8x400-transfer-engine", "edges": [HAND_OVER], "scope": "pair"},
 }
-#: Least rate of a link of PCIe 5, one direction of 16 lanes.
-_PCIE5_BYTES_PER_S = 50_000_000_000
 #: The default channels between machines, by the tier they lead to.
 _BETWEEN = {TIERS[STAGING]: "net", TIERS[COMPUTE]: "handover"}
 _UNUSED = {
@@ -237,22 +235,22 @@ def networks_of(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> d
     return {tier: NetworkClaims(some) for tier, some in pairs.items() if some}
 
 
-def default_channel(name: str, machines: tuple[MachineSection, ...]) -> ChannelSection:
-    """Return the default channel of a name in DEFAULT_CHANNELS, by the engine of the tier below the GPU."""
-    figures: dict[str, Any] = {**DEFAULT_CHANNELS[name]}
-    preset = figures.pop("preset")
-    figures |= _figures(_connector_presets(machines).get(name, preset))
-    return ChannelSection(**figures)
+def default_channel(name: str, model: ScenarioModel, machines: tuple[MachineSection, ...]) -> ChannelSection:
+    """Return the default channel of a name in DEFAULT_CHANNELS, by the engine of the tier below the GPU.
 
-
-def _connector_presets(machines: tuple[MachineSection, ...]) -> Mapping[str, str]:
-    """Return the measured rates of the tier's engine by default channel, on the link of the first GPU."""
-    lower = machines[0].tiers.lower.get(TIERS[STAGING])
-    rules = connector_rules(lower.semantics if lower else None)
-    gpu = measured_on(machines[0].replica.step_time).gpu
-    is_newer = gpu is None or load_gpu(gpu).pcie_bytes_per_s >= _PCIE5_BYTES_PER_S
-    found: Mapping[str, str] = rules.get("channels", {}).get("pcie5" if is_newer else "pcie4", {})
-    return found
+    Rates of connectors were measured on one GPU's link: each GPU of a machine has its own, and moves its
+    share of what is not stored once.
+    """
+    section: dict[str, Any] = {**DEFAULT_CHANNELS[name]}
+    usual = section.pop("preset")
+    replica, lower = machines[0].replica, machines[0].tiers.lower.get(TIERS[STAGING])
+    gpu = measured_on(replica.step_time).gpu
+    measured = connector_channels(lower.semantics if lower else None, gpu).get(name)
+    figures: dict[str, Any] = {**_figures(measured or usual)}
+    if measured:
+        copies = copies_of(model, replica)
+        figures["bandwidth"] *= 1 if TIERS[STAGING] in copies.once else copies.ranks * (replica.pp or 1)
+    return ChannelSection(**section, **figures)
 
 
 def wire(model: ScenarioModel, machines: tuple[MachineSection, ...], tree: Tree) -> Wiring:
@@ -271,7 +269,7 @@ def wire(model: ScenarioModel, machines: tuple[MachineSection, ...], tree: Tree)
         tier = next((tier for tier, between in _BETWEEN.items() if between == name), None)
         if name in every or (there.isdisjoint(default["edges"]) if tier is None else tier not in networks):
             continue
-        every[name] = default_channel(name, machines)
+        every[name] = default_channel(name, model, machines)
         if tier is not None:
             networks[tier].claim_rest(name)
             continue

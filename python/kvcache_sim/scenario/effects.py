@@ -319,7 +319,7 @@ def _channels(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> Ite
         if (
             unused
             and all(loads)
-            and (name not in DEFAULT_CHANNELS or channel != default_channel(name, machines))
+            and (name not in DEFAULT_CHANNELS or channel != default_channel(name, model, machines))
         ):
             yield ("channels", name), "fetch.policy is never: nothing is loaded"
         if channel.priority == "loads-first" and (all(stores) or not any(stores)):

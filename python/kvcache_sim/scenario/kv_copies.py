@@ -16,11 +16,14 @@ from typing import Any
 from kvcache_sim.base.values import Value
 from kvcache_sim.cache.settings import BlockForm
 from kvcache_sim.model.catalog import entry_names, read_entry
+from kvcache_sim.model.gpus import load_gpu
 from kvcache_sim.model.model_spec import ModelSpec
 from kvcache_sim.model.releases import Subject, parse_release
 from kvcache_sim.scenario.quantities import Capacity, render_size
 
 _TIERS = "lower_tiers"
+#: Links between GPU and host by their least rate in one direction, fastest first.
+_HOST_LINKS = (("c2c", 200_000_000_000), ("pcie5", 50_000_000_000), ("pcie4", 0))
 _LATENTS = ("latent", "latent-sparse", "compressed")
 
 
@@ -69,6 +72,19 @@ def kv_copies(spec: ModelSpec, ranks: int, cp: int, semantics: str | None, relea
 def connector_rules(semantics: str | None) -> Mapping[str, Any]:
     """Return the rules of an engine's lower tiers, a file of ``model/data/lower_tiers``; {} without one."""
     return read_entry(_TIERS, "lower tier", semantics) if semantics in entry_names(_TIERS) else {}
+
+
+def connector_channels(semantics: str | None, gpu: str | None) -> Mapping[str, str]:
+    """Return the presets of an engine's lower tiers by default channel, on the GPU's link to its host.
+
+    A link faster than any that the engine was measured on has the rates of the next one; without a GPU it is
+    PCIe 5.
+    """
+    by_link: Mapping[str, Mapping[str, str]] = connector_rules(semantics).get("channels", {})
+    if gpu is None:
+        return by_link.get("pcie5", {})
+    rate = load_gpu(gpu).pcie_bytes_per_s
+    return next((by_link[link] for link, least in _HOST_LINKS if rate >= least and link in by_link), {})
 
 
 def _stores_once(setting: str, release: str) -> bool:
