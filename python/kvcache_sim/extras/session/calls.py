@@ -80,7 +80,8 @@ class Counts(Value):
 class Conversation(Value):
     """The cache and the conversation of a call; calls of one workspace and model share a cache.
 
-    ``chain`` is its name: a session has its main one and one for each sub-agent (``is_side``).
+    ``chain`` is its name: a session has its main one and one for each sub-agent (``is_side``). ``folder`` is
+    the first that its log names.
     """
 
     provider: str
@@ -88,6 +89,7 @@ class Conversation(Value):
     session: str
     chain: str
     is_side: bool = False
+    folder: str = ""
 
 
 class Label(Value):

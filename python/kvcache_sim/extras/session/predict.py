@@ -18,7 +18,8 @@ from kvcache_sim.base.values import Value
 from kvcache_sim.base.values import field as value_field
 from kvcache_sim.extras.session.calls import Call, Counts, Predicted, Segment
 from kvcache_sim.extras.session.causes import Evidence, cause_of
-from kvcache_sim.extras.session.prompts import HEAD, Prompt, Prompts, first_difference, scope_of
+from kvcache_sim.extras.session.heads import Head, Heads
+from kvcache_sim.extras.session.prompts import HEAD, Prompt, Prompts, first_difference, is_unknown, scope_of
 from kvcache_sim.model.prices import TTL_NS, ModelPrice, PriceTable, Provider
 
 _FOREVER_NS = 1 << 63
@@ -52,14 +53,16 @@ DEFAULT = Settings()
 class Known:
     """Facts that the counts of calls have shown, by chain, cache or model.
 
-    ``heads`` are the tokens of tools and system by their names, ``lapsed`` what was read after a lapse,
-    ``turns`` how often a plain message of the user cost the messages' cache, less how often it did not.
+    ``heads`` are the tokens of tools and system by their names, ``lapsed`` what was read of them after a lapse
+    that the log does not explain, ``shared`` which conversations have the same ones,
+    ``turns how often a plain message of the user cost the messages' cache, less how often it did not.
     """
 
     ttls: dict[str, str] = field(default_factory=dict)
     tails: dict[str, int] = field(default_factory=dict)
     heads: dict[str, int] = field(default_factory=dict)
     lapsed: dict[str, int] = field(default_factory=dict)
+    shared: Heads = field(default_factory=Heads)
     turns: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))
     grown_bytes: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))
     grown_tokens: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))
@@ -105,9 +108,14 @@ class Asked(NamedTuple):
         return self.rules.policy not in _WITHOUT_MARKS
 
     @property
-    def kind(self) -> str:
-        """The calls that share tools and system."""
-        return f"{scope_of(self.call)} {self.call.conversation.is_side}"
+    def head(self) -> str:
+        """The name of its tools and system."""
+        return self.prompts.name(self.prompt.head)
+
+    def found(self, marks: Sequence[tuple[int, str]]) -> tuple[int | None, str]:
+        """Return the longest prefix that the cache has, and why it has no longer one."""
+        found, _, why = self.prompts.cache.find(self.prompt.tail, [at for at, _ in marks], self.call.start_ns)
+        return found, why
 
 
 def in_order(calls: Sequence[Call]) -> list[Call]:
@@ -145,12 +153,11 @@ class Replay:
         """Replay a call: return what is predicted of it, then put its counts and writes into the cache."""
         asked = self._asked(call)
         marks = self._marks(asked)
-        nodes = [at for at, _ in marks]
-        found, _, why = asked.prompts.cache.find(asked.prompt.tail, nodes, call.start_ns)
+        found, why = asked.found(marks)
         read = min(asked.total, 0 if found is None else self._size(asked, found))
         evidence = None if asked.before is None else self._evidence(asked, asked.before, why)
-        if evidence is not None and evidence.why == "ttl":
-            read = max(read, min(self._known.lapsed.get(asked.kind, 0), evidence.expected))
+        if evidence is not None and evidence.why == "ttl" and found is None:
+            read = min(self._known.lapsed.get(asked.head, 0), evidence.expected)
         read = max(read, min(self._settings.warm.get(call.id, 0), asked.total))
         read = asked.rules.stepped(read) if asked.rules.step_tokens else read
         counts = None if self._settings.is_blind else split(call.counts)
@@ -167,25 +174,32 @@ class Replay:
             *cause,
             0 if ttl in ("5m", "1h") else written,
         )
+        if counts is not None:
+            prompt, asked = asked.prompt, self._learned(asked, evidence, counts, found)
+            if asked.prompt is not prompt:
+                marks = self._marks(asked)
+                found, _ = asked.found(marks)
         if evidence is None:
             for head in asked.prompt.heads:
                 self._openings.setdefault(asked.prompts.name(head), asked)
-        if counts is not None:
-            asked = self._learned(asked, evidence, counts)
         if found is not None:
             asked.prompts.cache.refresh(found, call.start_ns)
         carried = asked.total - tail if counts is None else counts.read + counts.written
-        self._write(asked, [*marks[:-1], (asked.prompt.tail, marks[-1][1])], carried)
+        self._write(asked, marks, carried)
         return predicted
 
     def _asked(self, call: Call) -> Asked:
-        key = (call.conversation.provider, call.model, call.start_ns // _NS_A_DAY)
+        key, chain = (call.conversation.provider, call.model, call.start_ns // _NS_A_DAY), call.conversation.chain
         if key not in self._rules:
             self._rules[key] = rules_of(self._table, call)
         rules, price = self._rules[key]
         if rules.policy not in self._caches:
-            self._caches[rules.policy] = Prompts(_cache(rules, self._settings))
+            self._caches[rules.policy] = Prompts(_cache(rules, self._settings), self._known.shared.of_chain)
         prompts, before = self._caches[rules.policy], self._ended.get(call.history.before)
+        if before is None and is_unknown(call.added[:1]) and chain not in self._known.shared.of_chain:
+            messages = self._known.tokens(call.model, call.added[1:])
+            total = messages if call.counts is None else call.counts.prompt
+            self._known.shared.choose(call, self._shared(prompts, call), total, messages)
         is_stripped = before is not None and self._strips(call, before, price)
         prompt = prompts.made(call, None if before is None else (before.call, before.prompt), is_stripped)
         if call.counts is not None:
@@ -193,6 +207,23 @@ class Replay:
         else:
             total = self._known.tokens(call.model, prompts.segments(prompt.tail))
         return Asked(call, rules, price, prompts, prompt, total, before, is_stripped)
+
+    def _shared(self, prompts: Prompts, call: Call) -> list[Head]:
+        """Return the tools and system that a call may share, where the log does not have them."""
+        scope, found = scope_of(call), []
+        for each in self._known.shared.names(call.conversation):
+            name = prompts.unknown_name(scope, each)
+            tokens, opening = self._known.heads.get(name), self._openings.get(name)
+            is_exact = tokens is not None
+            if tokens is None and opening is not None:
+                tokens = self._opened(opening)
+            found.append(Head(each, tokens, is_exact, prompts.keeps(name, call.start_ns)))
+        return found
+
+    def _opened(self, opening: Asked) -> int:
+        """Return the tokens of tools and system by the first prompt that had them."""
+        messages = [each for each in opening.call.added if each.kind not in HEAD]
+        return opening.total - self._known.tokens(opening.call.model, messages)
 
     def _strips(self, call: Call, before: Ended, price: ModelPrice | None) -> bool:
         """Return True if a user's message is taken to remove earlier thinking: by the rule, or as seen."""
@@ -222,8 +253,7 @@ class Replay:
             return prompts.sizes[prefix]
         opening = self._openings.get(prompts.name(prefix))
         if opening is not None and prompts.name(prefix) not in self._known.heads:
-            messages = [each for each in opening.call.added if each.kind not in HEAD]
-            return opening.total - self._known.tokens(asked.call.model, messages)
+            return self._opened(opening)
         for at in reversed(prompts.cache.path(prefix)):
             size = prompts.sizes.get(at, self._known.heads.get(prompts.name(at)))
             if size is not None:
@@ -247,8 +277,10 @@ class Replay:
         routed = asked.rules.policy == "openai"
         return Evidence(call, before.call, expected, change, differs, why, turn, head, routed)
 
-    def _learned(self, asked: Asked, evidence: Evidence | None, counts: Counts) -> Asked:
-        """Correct what is known by a call's counts; return the call, its thinking kept if it was."""
+    def _learned(
+        self, asked: Asked, evidence: Evidence | None, counts: Counts, found: int | None
+    ) -> Asked:
+        """Correct what is known by a call's counts; return the call, its thinking or other tools if it has."""
         call, known, prompts = asked.call, self._known, asked.prompts
         whose, prompt = call.conversation, asked.prompt
         if counts.written:
@@ -256,15 +288,22 @@ class Replay:
             known.ttls |= dict.fromkeys((whose.chain, whose.session, scope_of(call)), ttl)
             known.tails[whose.chain] = min(known.tails.get(whose.chain, counts.uncached), counts.uncached)
         if evidence is None or asked.before is None:
+            if whose.chain in known.shared.of_chain:
+                heads = self._shared(prompts, call)
+                if known.shared.correct(call, heads, counts.read):
+                    asked = asked._replace(prompt=prompts.made(call, None))
+                    prompt = asked.prompt
             known.heads |= {prompts.name(head): counts.read for head in prompt.heads if counts.read}
             return asked
         is_read_on = counts.read >= evidence.expected
-        if evidence.why == "ttl":
-            known.lapsed[asked.kind] = 0 if is_read_on else counts.read
+        if evidence.why == "ttl" and found is None:
+            known.lapsed[asked.head] = counts.read
         elif asked.before.prompt.thinking and is_user_turn(call):
             known.turns[scope_of(call)] += -1 if is_read_on else 1
         if not is_read_on and counts.read and evidence.why != "ttl" and prompt.heads:
-            known.heads[prompts.name(prompt.head)] = counts.read
+            sizes = [prompts.sizes.get(at) for at in prompts.cache.path(prompt.tail)]
+            if counts.read not in sizes:
+                known.heads[asked.head] = counts.read
         is_rider = whose.chain != asked.before.call.conversation.chain
         if not (evidence.change or is_rider) and asked.total > asked.before.total:
             size = sum(each.size_bytes for each in (*asked.before.call.answer, *call.added))

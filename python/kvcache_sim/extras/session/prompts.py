@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from kvcache_sim._core import HostedCache
@@ -38,14 +38,18 @@ class Prompt:
 
 
 class Prompts:
-    """The prompts of a provider's calls; ``sizes`` has the tokens of prefixes as far as they are known."""
+    """The prompts of a provider's calls; ``sizes`` has the tokens of prefixes as far as they are known.
 
-    def __init__(self, cache: HostedCache) -> None:
-        self.cache = cache
+    ``heads`` has names for the tools and system of conversations whose logs have them not.
+    """
+
+    def __init__(self, cache: HostedCache, heads: Mapping[str, str]) -> None:
+        self.cache, self._named_heads = cache, heads
         self.sizes: dict[int, int] = {}
         self._segments: dict[int, Segment] = {}
         self._ids: dict[tuple[str, str], int] = {}
         self._heads: dict[int, str] = {}
+        self._heads_at: dict[str, int] = {}
         self._unnamed = self._fork = 0
 
     def made(self, call: Call, before: tuple[Call, Prompt] | None, strips: bool = False) -> Prompt:
@@ -71,6 +75,15 @@ class Prompts:
         """Return the last block of a prefix; none for a mark that is no block."""
         return [self._segments[prefix]] if prefix in self._segments else []
 
+    def unknown_name(self, scope: str, name: str) -> str:
+        """Return the name of tools and system that the log does not have, in a model's cache."""
+        return f"{scope}| {name}"
+
+    def keeps(self, name: str, now_ns: int) -> bool:
+        """Return True if the cache has tools and system of this name."""
+        at = self._heads_at.get(name, 0)
+        return at > 0 and self.cache.find(at, [at], now_ns)[0] == at
+
     def name(self, prefix: int) -> str:
         """Return the name of a prefix of tools and system, the same in every cache; "" for any other."""
         return self._heads.get(prefix, "")
@@ -93,9 +106,10 @@ class Prompts:
         for part, settings in ((segments[:tools], of_system), (segments[tools:rest], others)):
             name += "".join(f"|{each.name}" for each in part)
             if is_unknown(part):
-                name += " side" if prompt.owner.is_side else " main"
+                owner = prompt.owner.chain
+                name = self.unknown_name(prompt.scope, self._named_heads.get(owner, owner))
                 heads = [at := self._fixed(at, "unknown", name)]
-                self._heads[at] = name
+                self._heads[at], self._heads_at[name] = name, at
                 name += f" {prompt.owner.session}"
                 at = self._fixed(at, "unknown", name)
                 self._segments[at] = part[0]

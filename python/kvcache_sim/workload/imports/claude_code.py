@@ -51,6 +51,7 @@ class _Chain:
     message: str = ""
     parent: str = ""
     event: str = ""
+    folder: str = ""
     tools: tuple[Piece, ...] = ()
     system: tuple[Piece, ...] = ()
 
@@ -76,6 +77,7 @@ class _Session:
         above = row.get("parentUuid")
         if above is not None and self._of.get(str(above), ("", None))[0] != key:
             chain.parent = str(above)
+        chain.folder = chain.folder or str(row.get("cwd") or "")
         if row.get("type") == "attachment":
             _attach(chain, member(row, "attachment"))
         if row.get("type") not in ("user", "assistant") or not isinstance(message, dict):
@@ -144,6 +146,7 @@ class _Session:
             before.details.id if before is not None and before.details is not None else chain.parent
         )
         details.head, details.event = chain.tools + chain.system, chain.event
+        details.folder = chain.folder
         return details
 
     def _kept(self, message: Any, chain: _Chain, before: Turn | None, turn: Turn) -> int | None:

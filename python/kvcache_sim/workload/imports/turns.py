@@ -52,7 +52,8 @@ class Details:
     ``first_ns`` is the stamp of its first line, ``written`` its tokens written by lifetime (``5m``, ``1h``).
     ``parent`` is the line that its prompt continues, ``lines`` have the call's own. ``head`` are tools and
     system where the log has them, ``event`` what it says of a change of the history. ``label`` is the
-    provider's cause of a miss and its tokens, None where the provider was not asked.
+    provider's cause of a miss and its tokens, None where the provider was not asked. ``folder`` is where the
+    client ran.
     """
 
     id: str
@@ -66,6 +67,7 @@ class Details:
     label: tuple[str, int | None] | None = None
     parameters: dict[str, str] = field(default_factory=dict)
     provider: str = "anthropic"
+    folder: str = ""
 
 
 @dataclass(slots=True)
