@@ -197,7 +197,7 @@ def test_between_300_and_310_seconds_no_rule_decides(gap_s, read, cause):
     counts = Counts(read, 0, 8100 - read)
     found = predict([first, call("2", gap_s, "user:u:100", history=History("1"), counts=counts)], TABLE)[1]
     assert found.cause == (cause if gap_s > 300 else "tools")  # at 300 s it is still kept
-    assert found.doubt == ("300 to 310 s" if gap_s > 300 else "tools or system")
+    assert found.doubt == ("300 to 310 s" if gap_s > 300 else "named by exclusion")
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,9 @@ from kvcache_sim.extras.session.calls import Call, Counts
 _JUST_WRITTEN_NS = 5 * NS_PER_S
 _EDGE_NS = (300 * NS_PER_S, 310 * NS_PER_S)
 _LOOK_BACK_BLOCKS = 20
+_BEFORE_MESSAGES = ("model", "tools", "system")
+#: The doubt of a cause that no line and no label names: all others are excluded.
+EXCLUDED = "named by exclusion"
 #: Causes by the provider's label, where the log shows none.
 _OF_LABEL = {
     "model_changed": "model",
@@ -32,9 +35,10 @@ class Evidence(NamedTuple):
         change: Cause of a prompt that does not begin with the one before; "" if it does.
         differs: The first block that differs.
         why: Why the cache does not have it: ``ttl``, ``look-back``, ``concurrent``, ``below minimum``, "".
-        is_user_turn: It adds a message of the user to a prompt with thinking.
+        is_user_turn: It adds a message of the user to a prompt with thinking that its model removes then.
         head_tokens: Tokens of tools and system, 0: not known.
         has_routing: The provider's machines may differ by request.
+        earlier_tokens: Tokens that the call before ``before`` left.
     """
 
     call: Call
@@ -46,6 +50,12 @@ class Evidence(NamedTuple):
     is_user_turn: bool
     head_tokens: int
     has_routing: bool
+    earlier_tokens: int
+
+    @property
+    def named(self) -> str:
+        """The cause by the provider's label; "" without one that names any."""
+        return "" if self.call.label is None else _OF_LABEL.get(self.call.label.kind, "")
 
     @property
     def gap_ns(self) -> int:
@@ -82,34 +92,37 @@ def cause_of(evidence: Evidence | None, read: int, counts: Counts | None) -> Cau
     lost = evidence.expected - measured
     if lost <= 0 and (evidence.why != "below minimum" or measured):
         return Cause("continue", doubt=evidence.doubt)
-    if read < evidence.expected or evidence.why == "below minimum":
-        found = evidence.why if evidence.why == "ttl" else evidence.change or evidence.why or "unknown"
-        differs = evidence.differs if found == evidence.change else ""
-        return Cause(found, differs, lost, evidence.doubt)
+    label, change = evidence.named, evidence.change
+    if measured < read and label in _BEFORE_MESSAGES and label != change:
+        return Cause(label, "", lost, is_by_label=True)
+    why = evidence.why if read < evidence.expected or evidence.why == "below minimum" else ""
+    found = why if why == "ttl" else change or why
+    if found:
+        return Cause(found, evidence.differs if found == change else "", lost, evidence.doubt)
     return _seen(evidence, measured, lost)
 
 
 def _seen(evidence: Evidence, measured: int, lost: int) -> Cause:
     """Return the cause of a break that only the counts show."""
-    label, is_user_turn = evidence.call.label, evidence.is_user_turn
-    named = "" if label is None else _OF_LABEL.get(label.kind, "")
-    if named == "edit" and is_user_turn:
+    label, is_user_turn = evidence.named, evidence.is_user_turn
+    if label == "edit" and is_user_turn:
         return Cause("user turn", "messages", lost)
-    if named:
-        return Cause(named, "", lost, is_by_label=True)
-    is_equal = label is not None and label.kind == ""
+    if label:
+        return Cause(label, "", lost, is_by_label=True)
+    is_equal = evidence.call.label is not None and evidence.call.label.kind == ""
     if evidence.has_routing:
         return Cause("unknown", "", lost, "routing or eviction")
-    if evidence.gap_ns <= _JUST_WRITTEN_NS and not is_user_turn:
+    is_missed = is_equal or measured in (0, evidence.earlier_tokens)
+    if evidence.gap_ns <= _JUST_WRITTEN_NS and is_missed and not is_user_turn:
         return Cause("concurrent", "", lost, "just written")
     if len(evidence.before.answer) + len(evidence.call.added) >= _LOOK_BACK_BLOCKS:
         return Cause("look-back", "", lost, "at the reach of breakpoints")
     if is_equal:
-        return Cause("ttl", "", lost, "the provider sees no change")
+        return Cause("ttl", "", lost, EXCLUDED)
     if is_user_turn and measured:
-        return Cause("user turn", "messages", lost)
+        return Cause("user turn", "messages", lost, EXCLUDED)
     if measured == 0:
-        return Cause("tools", "tools or system", lost, "tools or system")
+        return Cause("tools", "tools or system", lost, EXCLUDED)
     if measured < evidence.head_tokens:
-        return Cause("system", "system", lost)
-    return Cause("edit", "messages", lost)
+        return Cause("system", "system", lost, EXCLUDED)
+    return Cause("edit", "messages", lost, EXCLUDED)

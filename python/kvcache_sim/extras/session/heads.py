@@ -57,12 +57,13 @@ class Heads:
         if fitting:
             self.of_chain[whose.chain] = min(fitting)[2]
         else:
-            self.begin(whose)
+            self.of_chain[whose.chain] = self.begin(whose)
 
-    def begin(self, whose: Conversation) -> None:
-        """Take a conversation to have tools and system of its own."""
+    def begin(self, whose: Conversation) -> str:
+        """Return a name for tools and system that a conversation has first."""
         name = f"{_kind(whose)}{len(self._folders)}"
-        self.of_chain[whose.chain], self._folders[name] = name, whose.folder
+        self._folders[name] = whose.folder
+        return name
 
     def correct(self, call: Call, heads: Sequence[Head], read: int) -> bool:
         """Correct the choice by what a first call read; return whether another was made."""
@@ -74,7 +75,7 @@ class Heads:
         if same:
             self.of_chain[chain] = same[0]
         elif (read == 0 and mine.is_kept) or (read and mine.is_exact):
-            self.begin(call.conversation)
+            self.of_chain[chain] = self.begin(call.conversation)
         else:
             return False
         return True

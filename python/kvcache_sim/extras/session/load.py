@@ -22,6 +22,7 @@ from kvcache_sim.workload.readers.problems import located_errors, opened
 AGENTS = ("claude-code", "codex", "tracelab")
 #: Tools and system of a log that does not have them.
 _UNKNOWN_HEAD = (Segment("system"),)
+_LATE = ("tools_changed", "system_changed")
 
 
 class Loaded(Value):
@@ -97,6 +98,8 @@ def _is_agents(kind: LogKind | None) -> bool:
 class _Chains:
     """Makes calls of turns in order of time.
 
+    A label may name a change of tools or system that a later snapshot shows: ``_changed`` has the
+    conversations that wait for it, ``_same`` its head and the one that it is taken for; ``_shown`` the last.
     ``_of_line`` finds the call of a line, ``_heads`` a call's tools and system, ``_last`` the last
     call of a conversation, ``_copied`` that of a call whose lines another log copies.
     """
@@ -107,6 +110,9 @@ class _Chains:
     _heads: dict[str, tuple[Segment, ...]] = field(default_factory=dict)
     _last: dict[str, str] = field(default_factory=dict)
     _copied: dict[str, str] = field(default_factory=dict)
+    _changed: set[str] = field(default_factory=set)
+    _same: dict[str, tuple[tuple[Segment, ...], tuple[Segment, ...]]] = field(default_factory=dict)
+    _shown: dict[str, tuple[Segment, ...]] = field(default_factory=dict)
 
     def take(self, turn: Turn, details: Details, head: tuple[Segment, ...]) -> None:
         """Add the call of a turn, unless it is a copy: then its conversation continues from it.
@@ -121,7 +127,15 @@ class _Chains:
         while name in self.calls:
             name += "+"
         before = self._of_line.get(details.parent) or self._last.get(turn.session, "")
-        self._heads[name] = head or self._heads.get(before, _UNKNOWN_HEAD)
+        was = self._heads.get(before, _UNKNOWN_HEAD)
+        if head != self._shown.get(turn.session, head) and turn.session in self._changed:
+            self._changed.discard(turn.session)
+            self._same[turn.session] = head, was
+        shown, same = self._same.get(turn.session, ((), ()))
+        self._shown[turn.session] = head
+        self._heads[name] = (same if head and head == shown else head) or was
+        if self._heads[name] == was and details.label is not None and details.label[0] in _LATE:
+            self._changed.add(turn.session)
         self.calls[name] = self._call(name, turn, details, before)
         self._last[turn.session] = name
         if turn.call:

@@ -25,6 +25,8 @@ from kvcache_sim.model.prices import TTL_NS, ModelPrice, PriceTable, Provider
 _FOREVER_NS = 1 << 63
 _NS_A_DAY = 86_400 * NS_PER_S
 _BYTES_A_TOKEN = 4.0
+#: Causes that change the content of a prompt.
+_CHANGES = ("tools", "system", "parameters", "edit", "user turn")
 _WITHOUT_MARKS = ("openai", "deepseek")
 #: Providers that have rules of their own for a model that no table names; others have Anthropic's.
 _PROVIDERS = ("anthropic", "openai", "deepseek")
@@ -83,6 +85,11 @@ class Ended:
     prompt: Prompt
     total: int
     carried: int
+
+    @property
+    def thought(self) -> int:
+        """The blocks of thinking in its prompt."""
+        return self.prompt.thinking - sum(each.kind == "thinking" for each in self.call.answer)
 
 
 class Asked(NamedTuple):
@@ -176,6 +183,8 @@ class Replay:
         )
         if counts is not None:
             prompt, asked = asked.prompt, self._learned(asked, evidence, counts, found)
+            if evidence is not None and cause.cause in _CHANGES and cause.cause != evidence.change:
+                asked = self._changed(asked, counts.read, cause.cause)
             if asked.prompt is not prompt:
                 marks = self._marks(asked)
                 found, _ = asked.found(marks)
@@ -231,8 +240,12 @@ class Replay:
             return call.history.event == "thinking stripped"
         if call.conversation.chain != before.call.conversation.chain or not is_user_turn(call):
             return False
-        rule = int(price is not None and price.user_turn == "strips")
-        return rule + self._known.turns[scope_of(call)] > 0
+        return self._is_stripping(call, price, 2)
+
+    def _is_stripping(self, call: Call, price: ModelPrice | None, least: int) -> bool:
+        """Return True if a model is taken to remove thinking: by the rule, or as seen so often."""
+        rule = 2 * int(price is not None and price.user_turn == "strips")
+        return rule + self._known.turns[scope_of(call)] >= least
 
     def _marks(self, asked: Asked) -> list[tuple[int, str]]:
         marks = asked.prompts.marks(asked.prompt, asked.call)
@@ -273,9 +286,11 @@ class Replay:
         if asked.rules.step_tokens:
             expected = asked.rules.stepped(min(before.total, asked.total))
         head = self._known.heads.get(asked.prompts.name(asked.prompt.head), 0)
-        turn = before.prompt.thinking > 0 and any(each.kind == "user" for each in call.added)
-        routed = asked.rules.policy == "openai"
-        return Evidence(call, before.call, expected, change, differs, why, turn, head, routed)
+        turn = before.thought > 0 and any(each.kind == "user" for each in call.added)
+        turn = turn and self._is_stripping(call, asked.price, 1)
+        routed, earlier = asked.rules.policy == "openai", self._ended.get(before.call.history.before)
+        left = 0 if earlier is None else earlier.carried
+        return Evidence(call, before.call, expected, change, differs, why, turn, head, routed, left)
 
     def _learned(
         self, asked: Asked, evidence: Evidence | None, counts: Counts, found: int | None
@@ -298,8 +313,9 @@ class Replay:
         is_read_on = counts.read >= evidence.expected
         if evidence.why == "ttl" and found is None:
             known.lapsed[asked.head] = counts.read
-        elif asked.before.prompt.thinking and is_user_turn(call):
-            known.turns[scope_of(call)] += -1 if is_read_on else 1
+        elif asked.before.thought and is_user_turn(call) and evidence.named in ("", "edit"):
+            seen = known.turns[scope_of(call)] + (-1 if is_read_on else 1)
+            known.turns[scope_of(call)] = max(-2, min(seen, 2))
         if not is_read_on and counts.read and evidence.why != "ttl" and prompt.heads:
             sizes = [prompts.sizes.get(at) for at in prompts.cache.path(prompt.tail)]
             if counts.read not in sizes:
@@ -309,9 +325,19 @@ class Replay:
             size = sum(each.size_bytes for each in (*asked.before.call.answer, *call.added))
             known.grown_bytes[call.model] += size
             known.grown_tokens[call.model] += asked.total - asked.before.total if size else 0
-        if asked.is_stripped and is_read_on:
+        if asked.is_stripped and is_read_on and asked.before.thought:
             return asked._replace(prompt=prompts.made(call, (asked.before.call, asked.before.prompt)))
         return asked
+
+    def _changed(self, asked: Asked, read: int, cause: str) -> Asked:
+        """Return a call whose prompt changed where only its counts, or its label, show it."""
+        call, prompts, before = asked.call, asked.prompts, asked.before
+        if cause == "user turn" and before is not None:
+            return asked._replace(prompt=prompts.made(call, (before.call, before.prompt), True))
+        owner = asked.prompt.owner
+        if cause in HEAD and owner.chain in self._known.shared.of_chain:
+            prompts.renamed[owner.chain] = self._known.shared.begin(owner)
+        return asked._replace(prompt=prompts.changed(call, asked.prompt, read, cause))
 
     def _write(self, asked: Asked, marks: Sequence[tuple[int, str]], carried: int) -> None:
         """Write what the call leaves, and keep it for those that continue it."""

@@ -51,6 +51,10 @@ class Prompts:
         self._heads: dict[int, str] = {}
         self._heads_at: dict[str, int] = {}
         self._unnamed = self._fork = 0
+        #: By conversation, changes that no line of its log shows, as parameters.
+        self._changes: dict[str, dict[str, str]] = {}
+        #: By conversation, the name of tools and system that it has since such a change.
+        self.renamed: dict[str, str] = {}
 
     def made(self, call: Call, before: tuple[Call, Prompt] | None, strips: bool = False) -> Prompt:
         """Return a call's prompt; ``strips``: without the thinking of earlier answers."""
@@ -66,6 +70,23 @@ class Prompts:
         segments = [each for each in segments if not (strips and each.kind == "thinking")]
         owner = before[1].owner if before is not None and segments else call.conversation
         return self._whole(Prompt(scope, owner, (), 0), [*segments, *call.added], call)
+
+    def changed(self, call: Call, prompt: Prompt, read: int, kind: str) -> Prompt:
+        """Return a prompt again that changed where no line shows it: it read so much of what was before.
+
+        ``kind`` is what changed: ``tools``, ``system``; any other, the messages.
+        """
+        path = [] if kind in HEAD else self.cache.path(prompt.tail)[::-1]
+        kept = next((k for k, at in enumerate(path) if self.sizes.get(at) == read), None)
+        if kept is not None and read:
+            rest = [self._segments[at] for at in path[kept + 1 :] if at in self._segments]
+            tail = self._extended(self._fixed(path[kept], "changed", call.id), rest)
+            made = Prompt(prompt.scope, prompt.owner, prompt.heads, tail, thinking=_thinking(self.segments(tail)))
+            return self._answered(made, call)
+        named = "speed" if kind in HEAD and read else kind if kind in HEAD else "thinking"
+        if kind not in HEAD or prompt.owner.chain not in self.renamed:
+            self._changes.setdefault(prompt.owner.chain, {})[named] = call.id
+        return self._whole(Prompt(prompt.scope, prompt.owner, (), 0), self.segments(prompt.tail), call)
 
     def segments(self, prefix: int) -> list[Segment]:
         """Return the blocks of a prefix."""
@@ -99,15 +120,16 @@ class Prompts:
         """Complete a prompt from its first block on; parameters stand where a change of them parts two."""
         rest = next((k for k, each in enumerate(segments) if each.kind not in HEAD), len(segments))
         tools = next((k for k, each in enumerate(segments[:rest]) if each.kind != "tools"), rest)
-        name, heads = prompt.scope, list[int]()
+        settings = {**call.parameters, **self._changes.get(prompt.owner.chain, {})}
+        name, heads = prompt.scope + "".join(settings.pop(kind, "") for kind in HEAD), list[int]()
         at = self._fixed(0, "scope", name)
-        of_system = sorted(each for each in call.parameters.items() if each[0] in _OF_SYSTEM)
-        others = sorted(each for each in call.parameters.items() if each[0] not in _OF_SYSTEM)
-        for part, settings in ((segments[:tools], of_system), (segments[tools:rest], others)):
+        of_system = sorted(each for each in settings.items() if each[0] in _OF_SYSTEM)
+        others = sorted(each for each in settings.items() if each[0] not in _OF_SYSTEM)
+        for part, spoilers in ((segments[:tools], of_system), (segments[tools:rest], others)):
             name += "".join(f"|{each.name}" for each in part)
             if is_unknown(part):
                 owner = prompt.owner.chain
-                name = self.unknown_name(prompt.scope, self._named_heads.get(owner, owner))
+                name = self.unknown_name(prompt.scope, self.renamed.get(owner) or self._named_heads.get(owner, owner))
                 heads = [at := self._fixed(at, "unknown", name)]
                 self._heads[at], self._heads_at[name] = name, at
                 name += f" {prompt.owner.session}"
@@ -118,7 +140,7 @@ class Prompts:
             if part:
                 heads.append(at)
                 self._heads[at] = name
-            at = self._fixed(at, "settings", repr(settings)) if settings or part else at
+            at = self._fixed(at, "settings", repr(spoilers)) if spoilers or part else at
         prompt.heads, prompt.thinking = tuple(heads), _thinking(segments)
         prompt.tail = self._extended(at, segments[rest:])
         return self._answered(prompt, call)

@@ -138,8 +138,8 @@ class _Session:
         written = prompt_count(number, usage, "cache_creation_input_tokens") or 0
         hour = min(prompt_count(number, lives, "ephemeral_1h_input_tokens") or 0, written)
         details.written = {"5m": written - hour, "1h": hour}
-        if diagnosed != 0:
-            cause = member(diagnosed, "cache_miss_reason")
+        cause = member(diagnosed, "cache_miss_reason")
+        if diagnosed is None or cause is not None:  # a cause that is null: the comparison was not ready
             missed = member(cause, "cache_missed_input_tokens")
             details.label = (str(member(cause, "type") or ""), missed if isinstance(missed, int) else None)
         details.parent = (
