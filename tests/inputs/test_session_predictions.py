@@ -256,3 +256,43 @@ def test_prices_of_a_file_come_first_and_keep_the_rules_of_the_provider(tmp_path
     path.write_text(head + "[[model]]\nnames = 7\n")
     with pytest.raises(UsageError, match="not a table of prices"):
         price_table([path])
+
+
+def session(name: str, folder: str, start_s: float, counts: list[Counts], **changes) -> list[Call]:
+    """Return calls of a session without tools and system in its log, 10 s apart."""
+    found = []
+    for k, each in enumerate(counts):
+        history = {"history": History(f"{name}{k - 1}")} if k else {}
+        made = call(f"{name}{k}", start_s + 10 * k, f"user:{name}{k}:100", counts=each, **history, **changes)
+        whose = Conversation("anthropic", "", name, name, folder=folder)
+        head = () if k else (Segment("system"),)
+        found.append(msgspec.structs.replace(made, conversation=whose, added=(*head, *made.added)))
+    return found
+
+
+@pytest.mark.parametrize(("folder", "read"), [("/a", 5000), ("/b", 0)])
+def test_a_folders_tools_and_system_are_its_own_until_counts_show_that_they_are_shared(folder, read):
+    """While b's other session lives, a's third call comes after a lapse of its own."""
+    first = session("a", "/a", 0, [Counts(0, 0, 5100)])
+    other = session("b", folder, 200, [Counts(read, 0, 5100 - read), Counts(5100, 0, 100)])
+    later = call("a1", 400, "user:x:100", history=History("a0"), counts=Counts(read, 0, 5200 - read))
+    later = msgspec.structs.replace(later, conversation=first[0].conversation)
+    found = {each.id: each for each in predict([*first, *other, later], TABLE)}
+    assert (found["a1"].read, found["a1"].cause) == (read, "ttl")
+
+
+@pytest.mark.parametrize(
+    ("label", "second", "later"),
+    [("tools_changed", 0, 5000), ("messages_changed", 5000, 5000)],
+)
+def test_a_change_that_only_a_label_shows_is_one_break_and_stays(label, second, later):
+    """Call 2 writes another prompt; a plain compaction later reads the tools and system of that one."""
+    counts = [Counts(5000, 0, 100), Counts(second, 0, 5300 - second), Counts(5300, 0, 100)]
+    calls = session("a", "/a", 0, counts)
+    calls[1] = msgspec.structs.replace(calls[1], label=Label(label, 9))
+    anew = call("a3", 30, "user:summary:50", history=History("a2", 1, "compaction"), counts=Counts(later, 0, 50))
+    calls.append(msgspec.structs.replace(anew, conversation=calls[0].conversation))
+    found = predict(calls, TABLE)
+    named = {"tools_changed": "tools", "messages_changed": "edit"}[label]
+    assert [each.cause for each in found] == ["first", named, "continue", "compaction"]
+    assert found[3].read == later

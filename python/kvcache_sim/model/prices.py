@@ -41,7 +41,8 @@ class ModelPrice(Value, forbid_unknown_fields=True):
     """One row of a table: dollars a million tokens; reads and writes as multiples of ``input``.
 
     ``input``, None: the price is not known. ``user_turn``: ``strips`` if a plain message of the user removes
-    earlier thinking. ``since``: the first day on which the row holds.
+    earlier thinking, ``may strip`` if that was seen and no document says so. ``since``: the first day on
+    which the row holds.
     """
 
     names: list[str]

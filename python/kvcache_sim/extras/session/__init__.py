@@ -10,6 +10,8 @@
 - ``compared`` two logs or folders of bodies, replayed
 - ``engine``   the same sessions on a scenario of one's own
 - ``gate``     the verdict on a change against the main branch
+- ``heads``    tools and system that no log has, and which conversations share them
+- ``known``    facts that counts have shown, and calls that have been replayed
 - ``load``     logs of agents as calls
 - ``page``     the bill as an HTML page, with each prompt's timeline
 - ``predict``  what a provider's cache does with each call

@@ -28,7 +28,7 @@ class Head(NamedTuple):
 
 @dataclass(slots=True)
 class Heads:
-    """The name of each conversation's tools and system; ``_folders`` has the folder that each was first in."""
+    """The name of each conversation's tools and system; ``_folders`` has where each was first."""
 
     of_chain: dict[str, str] = field(default_factory=dict)
     _folders: dict[str, str] = field(default_factory=dict)

@@ -151,7 +151,9 @@ class _Chains:
             turn.at_ns,
             max(details.first_ns, turn.at_ns),
             turn.model,
-            Conversation(details.provider, "", turn.session.split(" ")[0], turn.session, turn.is_side, details.folder),
+            Conversation(
+                details.provider, "", turn.session.split(" ")[0], turn.session, turn.is_side, details.folder
+            ),
             Counts(
                 read,
                 turn.input_tokens - read - written,

@@ -7,10 +7,7 @@ that the client asks for.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from kvcache_sim._core import HostedCache
 from kvcache_sim.base.units import NS_PER_S
@@ -18,16 +15,15 @@ from kvcache_sim.base.values import Value
 from kvcache_sim.base.values import field as value_field
 from kvcache_sim.extras.session.calls import Call, Counts, Predicted, Segment
 from kvcache_sim.extras.session.causes import Evidence, cause_of
-from kvcache_sim.extras.session.heads import Head, Heads
-from kvcache_sim.extras.session.prompts import HEAD, Prompt, Prompts, first_difference, is_unknown, scope_of
+from kvcache_sim.extras.session.heads import Head
+from kvcache_sim.extras.session.known import Asked, Ended, Known
+from kvcache_sim.extras.session.prompts import HEAD, Prompts, first_difference, is_unknown, scope_of
 from kvcache_sim.model.prices import TTL_NS, ModelPrice, PriceTable, Provider
 
 _FOREVER_NS = 1 << 63
 _NS_A_DAY = 86_400 * NS_PER_S
-_BYTES_A_TOKEN = 4.0
 #: Causes that change the content of a prompt.
 _CHANGES = ("tools", "system", "parameters", "edit", "user turn")
-_WITHOUT_MARKS = ("openai", "deepseek")
 #: Providers that have rules of their own for a model that no table names; others have Anthropic's.
 _PROVIDERS = ("anthropic", "openai", "deepseek")
 
@@ -49,80 +45,6 @@ class Settings(Value):
 
 
 DEFAULT = Settings()
-
-
-@dataclass(slots=True)
-class Known:
-    """Facts that the counts of calls have shown, by chain, cache or model.
-
-    ``heads`` are the tokens of tools and system by their names, ``lapsed`` what was read of them after a lapse
-    that the log does not explain, ``shared`` which conversations have the same ones,
-    ``turns how often a plain message of the user cost the messages' cache, less how often it did not.
-    """
-
-    ttls: dict[str, str] = field(default_factory=dict)
-    tails: dict[str, int] = field(default_factory=dict)
-    heads: dict[str, int] = field(default_factory=dict)
-    lapsed: dict[str, int] = field(default_factory=dict)
-    shared: Heads = field(default_factory=Heads)
-    turns: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))
-    grown_bytes: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))
-    grown_tokens: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))
-
-    def tokens(self, model: str, segments: Sequence[Segment]) -> int:
-        """Return the tokens of blocks: as stated, else by the bytes a token of the model's prompts."""
-        size = sum(each.size_bytes for each in segments if each.tokens is None)
-        grown = self.grown_tokens[model]
-        ratio = self.grown_bytes[model] / grown if grown else _BYTES_A_TOKEN
-        return sum(each.tokens or 0 for each in segments) + round(size / ratio)
-
-
-@dataclass(slots=True)
-class Ended:
-    """A call that has been replayed; ``carried`` are the tokens that it left in the cache."""
-
-    call: Call
-    prompt: Prompt
-    total: int
-    carried: int
-
-    @property
-    def thought(self) -> int:
-        """The blocks of thinking in its prompt."""
-        return self.prompt.thinking - sum(each.kind == "thinking" for each in self.call.answer)
-
-
-class Asked(NamedTuple):
-    """A call at its request: the rules of its cache, its prompt and total, and the call that it continues."""
-
-    call: Call
-    rules: Provider
-    price: ModelPrice | None
-    prompts: Prompts
-    prompt: Prompt
-    total: int
-    before: Ended | None
-    is_stripped: bool
-
-    @property
-    def minimum(self) -> int:
-        """The shortest prefix that is cached."""
-        return self.rules.minimum(self.price)
-
-    @property
-    def has_marks(self) -> bool:
-        """True if prefixes are written at breakpoints, and writes are billed."""
-        return self.rules.policy not in _WITHOUT_MARKS
-
-    @property
-    def head(self) -> str:
-        """The name of its tools and system."""
-        return self.prompts.name(self.prompt.head)
-
-    def found(self, marks: Sequence[tuple[int, str]]) -> tuple[int | None, str]:
-        """Return the longest prefix that the cache has, and why it has no longer one."""
-        found, _, why = self.prompts.cache.find(self.prompt.tail, [at for at, _ in marks], self.call.start_ns)
-        return found, why
 
 
 def in_order(calls: Sequence[Call]) -> list[Call]:
@@ -155,6 +77,8 @@ class Replay:
         self._rules: dict[tuple[str, str, int], tuple[Provider, ModelPrice | None]] = {}
         #: By head, the first prompt that began with it and found nothing.
         self._openings: dict[str, Asked] = {}
+        #: By head that no line of a log shows, the tokens of the one before.
+        self._guessed: dict[str, int] = {}
 
     def call(self, call: Call) -> Predicted:
         """Replay a call: return what is predicted of it, then put its counts and writes into the cache."""
@@ -198,7 +122,10 @@ class Replay:
         return predicted
 
     def _asked(self, call: Call) -> Asked:
-        key, chain = (call.conversation.provider, call.model, call.start_ns // _NS_A_DAY), call.conversation.chain
+        key, chain = (
+            (call.conversation.provider, call.model, call.start_ns // _NS_A_DAY),
+            call.conversation.chain,
+        )
         if key not in self._rules:
             self._rules[key] = rules_of(self._table, call)
         rules, price = self._rules[key]
@@ -224,8 +151,8 @@ class Replay:
             name = prompts.unknown_name(scope, each)
             tokens, opening = self._known.heads.get(name), self._openings.get(name)
             is_exact = tokens is not None
-            if tokens is None and opening is not None:
-                tokens = self._opened(opening)
+            if tokens is None:
+                tokens = self._guessed.get(name) if opening is None else self._opened(opening)
             found.append(Head(each, tokens, is_exact, prompts.keeps(name, call.start_ns)))
         return found
 
@@ -240,12 +167,12 @@ class Replay:
             return call.history.event == "thinking stripped"
         if call.conversation.chain != before.call.conversation.chain or not is_user_turn(call):
             return False
-        return self._is_stripping(call, price, 2)
+        return self._turns(call, price) > 0
 
-    def _is_stripping(self, call: Call, price: ModelPrice | None, least: int) -> bool:
-        """Return True if a model is taken to remove thinking: by the rule, or as seen so often."""
-        rule = 2 * int(price is not None and price.user_turn == "strips")
-        return rule + self._known.turns[scope_of(call)] >= least
+    def _turns(self, call: Call, price: ModelPrice | None) -> int:
+        """Return how sure it is that a user's message removes thinking: by the rule, and as seen."""
+        rule = price is not None and price.user_turn == "strips"
+        return 2 * int(rule) + self._known.turns[scope_of(call)]
 
     def _marks(self, asked: Asked) -> list[tuple[int, str]]:
         marks = asked.prompts.marks(asked.prompt, asked.call)
@@ -267,6 +194,8 @@ class Replay:
         opening = self._openings.get(prompts.name(prefix))
         if opening is not None and prompts.name(prefix) not in self._known.heads:
             return self._opened(opening)
+        if prompts.name(prefix) in self._guessed and prompts.name(prefix) not in self._known.heads:
+            return self._guessed[prompts.name(prefix)]
         for at in reversed(prompts.cache.path(prefix)):
             size = prompts.sizes.get(at, self._known.heads.get(prompts.name(at)))
             if size is not None:
@@ -287,15 +216,13 @@ class Replay:
             expected = asked.rules.stepped(min(before.total, asked.total))
         head = self._known.heads.get(asked.prompts.name(asked.prompt.head), 0)
         turn = before.thought > 0 and any(each.kind == "user" for each in call.added)
-        turn = turn and self._is_stripping(call, asked.price, 1)
+        turn = turn and bool(self._turns(call, asked.price) > 0 or (asked.price and asked.price.user_turn))
         routed, earlier = asked.rules.policy == "openai", self._ended.get(before.call.history.before)
         left = 0 if earlier is None else earlier.carried
         return Evidence(call, before.call, expected, change, differs, why, turn, head, routed, left)
 
-    def _learned(
-        self, asked: Asked, evidence: Evidence | None, counts: Counts, found: int | None
-    ) -> Asked:
-        """Correct what is known by a call's counts; return the call, its thinking or other tools if it has."""
+    def _learned(self, asked: Asked, evidence: Evidence | None, counts: Counts, found: int | None) -> Asked:
+        """Correct what is known by a call's counts; return the call, with the prompt that they show."""
         call, known, prompts = asked.call, self._known, asked.prompts
         whose, prompt = call.conversation, asked.prompt
         if counts.written:
@@ -334,10 +261,12 @@ class Replay:
         call, prompts, before = asked.call, asked.prompts, asked.before
         if cause == "user turn" and before is not None:
             return asked._replace(prompt=prompts.made(call, (before.call, before.prompt), True))
-        owner = asked.prompt.owner
+        owner, size = asked.prompt.owner, self._size(asked, asked.prompt.head)
         if cause in HEAD and owner.chain in self._known.shared.of_chain:
             prompts.renamed[owner.chain] = self._known.shared.begin(owner)
-        return asked._replace(prompt=prompts.changed(call, asked.prompt, read, cause))
+        asked = asked._replace(prompt=prompts.changed(call, asked.prompt, read, cause))
+        self._guessed.setdefault(asked.head, size)
+        return asked
 
     def _write(self, asked: Asked, marks: Sequence[tuple[int, str]], carried: int) -> None:
         """Write what the call leaves, and keep it for those that continue it."""

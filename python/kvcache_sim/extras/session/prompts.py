@@ -76,12 +76,14 @@ class Prompts:
 
         ``kind`` is what changed: ``tools``, ``system``; any other, the messages.
         """
-        path = [] if kind in HEAD else self.cache.path(prompt.tail)[::-1]
+        path = [] if kind in HEAD else self.cache.path(prompt.tail)
         kept = next((k for k, at in enumerate(path) if self.sizes.get(at) == read), None)
         if kept is not None and read:
             rest = [self._segments[at] for at in path[kept + 1 :] if at in self._segments]
             tail = self._extended(self._fixed(path[kept], "changed", call.id), rest)
-            made = Prompt(prompt.scope, prompt.owner, prompt.heads, tail, thinking=_thinking(self.segments(tail)))
+            made = Prompt(
+                prompt.scope, prompt.owner, prompt.heads, tail, thinking=_thinking(self.segments(tail))
+            )
             return self._answered(made, call)
         named = "speed" if kind in HEAD and read else kind if kind in HEAD else "thinking"
         if kind not in HEAD or prompt.owner.chain not in self.renamed:
@@ -129,7 +131,9 @@ class Prompts:
             name += "".join(f"|{each.name}" for each in part)
             if is_unknown(part):
                 owner = prompt.owner.chain
-                name = self.unknown_name(prompt.scope, self.renamed.get(owner) or self._named_heads.get(owner, owner))
+                name = self.unknown_name(
+                    prompt.scope, self.renamed.get(owner) or self._named_heads.get(owner, owner)
+                )
                 heads = [at := self._fixed(at, "unknown", name)]
                 self._heads[at], self._heads_at[name] = name, at
                 name += f" {prompt.owner.session}"

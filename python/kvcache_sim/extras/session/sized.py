@@ -12,7 +12,8 @@ import msgspec
 
 from kvcache_sim.base.values import Value
 from kvcache_sim.extras.session.calls import Call, Counts, History, Segment
-from kvcache_sim.extras.session.predict import Known, in_order
+from kvcache_sim.extras.session.known import Known
+from kvcache_sim.extras.session.predict import in_order
 from kvcache_sim.extras.session.prompts import HEAD
 from kvcache_sim.workload.context_edits import size_tokens
 

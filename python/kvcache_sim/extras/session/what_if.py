@@ -15,7 +15,8 @@ from kvcache_sim.base.errors import UsageError
 from kvcache_sim.base.values import Value
 from kvcache_sim.extras.session.bill import Prices, counts_of, counts_output, sum_of, total_of
 from kvcache_sim.extras.session.calls import Call, Counts, Predicted, Segment
-from kvcache_sim.extras.session.predict import Known, Settings, in_order, is_user_turn, predict
+from kvcache_sim.extras.session.known import Known
+from kvcache_sim.extras.session.predict import Settings, in_order, is_user_turn, predict
 from kvcache_sim.extras.session.sized import SizedCall, as_calls, riders, sized_calls, without_compactions
 from kvcache_sim.model.prices import PICODOLLARS, TTL_NS, PriceTable, price_table
 from kvcache_sim.workload.context_edits import ContextEdit, EditedContext, parse_compact_at, size_tokens
