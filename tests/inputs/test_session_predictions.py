@@ -290,7 +290,9 @@ def test_a_change_that_only_a_label_shows_is_one_break_and_stays(label, second, 
     counts = [Counts(5000, 0, 100), Counts(second, 0, 5300 - second), Counts(5300, 0, 100)]
     calls = session("a", "/a", 0, counts)
     calls[1] = msgspec.structs.replace(calls[1], label=Label(label, 9))
-    anew = call("a3", 30, "user:summary:50", history=History("a2", 1, "compaction"), counts=Counts(later, 0, 50))
+    anew = call(
+        "a3", 30, "user:summary:50", history=History("a2", 1, "compaction"), counts=Counts(later, 0, 50)
+    )
     calls.append(msgspec.structs.replace(anew, conversation=calls[0].conversation))
     found = predict(calls, TABLE)
     named = {"tools_changed": "tools", "messages_changed": "edit"}[label]
