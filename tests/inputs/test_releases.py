@@ -72,6 +72,8 @@ def test_post_releases_and_candidates_are_ordered() -> None:
     assert len(set(releases)) == 5
     assert str(releases[1]) == "0.5.10rc1"
     assert str(releases[3]) == "0.5.10.post1"
+    fourth = [parse_release(f"vllm@{at}").version for at in ("0.10.1", "0.10.1.1", "0.10.2")]
+    assert fourth == sorted(set(fourth))
 
 
 @pytest.mark.parametrize("engine", engines())

@@ -1,15 +1,19 @@
 """Published pairs of runs with and without a connector, as ``docs/data/connector-pairs.toml`` states them."""
 
+import json
+import random
+from pathlib import Path
 from typing import Any
 
 import kvcache_sim as kv
+
 from support.llm_d_guide import SCENARIO, by_scorers
 
 OWN: dict[str, Any] = {
     "model": "qwen3-8b",
     "replica.step_time": "roofline:qwen3-8b@rtx4090",
     "replica.release": "vllm@0.10.1.1",
-    "replica.scheduler": "kvsim",
+    "replica.max_model_len": "auto",
     "cache.semantics": "vllm",
     "cache.block_size": 16,
     "workload.kind": "diverse",
@@ -73,10 +77,45 @@ PAIRS = {
 
 
 def served(pair: str) -> list[float]:
-    """Return prompts' and answers' tokens a second without and with the connector, and their ratio."""
+    """Return thousand tokens a second, of prompts and answers, without and with the connector, and their ratio."""
     rates = []
     for given in PAIRS[pair]:
         found = kv.simulate(**given).summary
         prompt = given.get("workload.prompt_tokens") or given["workload.prefix_tokens"] + 256
-        rates.append(found["throughput"]["requests_per_s"] * (prompt + given["workload.output_tokens"]))
+        rates.append(found["throughput"]["requests_per_s"] * (prompt + given["workload.output_tokens"]) / 1e3)
     return [*rates, rates[1] / rates[0]]
+
+
+def ladder(folder: Path) -> list[list[float]]:
+    """Return thousand tokens a second of offloading at 10 and at 20 requests/s, each a minute after the lower rate's.
+
+    A minute without arrivals lies between two rates; a rate's requests are served from its start to the end
+    of the last of them.
+    """
+    draw, rows, begins = random.Random(1), [], []
+    for rate in (5, 10, 20):
+        begins.append(at := 120.0 * len(begins))
+        for _ in range(60 * rate):
+            at += draw.expovariate(rate)
+            rows.append((at, draw.randrange(250)))
+    trace = folder / "ladder.jsonl"
+    keys = ("timestamp", "input_length", "output_length", "hash_ids")
+    with trace.open("w") as file:
+        for row, (at, prefix) in enumerate(rows):
+            ids = [
+                *range(2000 * prefix, 2000 * prefix + 1000),
+                *range(10**7 + 16 * row, 10**7 + 16 * row + 16),
+            ]
+            file.write(json.dumps(dict(zip(keys, (int(1000 * at), 16_256, 256, ids), strict=True))) + "\n")
+    found = []
+    for given in _offloading(10):
+        fixed = {key: value for key, value in given.items() if not key.startswith("workload.")}
+        run = kv.simulate(str(trace), **fixed, **{"trace.block_size": 16}).requests.to_pandas()
+        spans = [run[(run.arrival_ns >= at * 1e9) & (run.arrival_ns < (at + 119) * 1e9)] for at in begins[1:]]
+        found.append(
+            [
+                len(part) * 16.512 / (float(part.finish_ns.max()) / 1e9 - at)
+                for part, at in zip(spans, begins[1:], strict=True)
+            ]
+        )
+    return [[alone, tier, tier / alone] for alone, tier in zip(*found, strict=True)]

@@ -15,7 +15,8 @@ from kvcache_sim.base.values import Value
 from kvcache_sim.model.catalog import entry_names, read_entry, unknown_name
 
 _FOLDER = "releases"
-_VERSION = re.compile(r"v?(\d{1,4})\.(\d{1,4})(?:\.(\d{1,4}))?(?:\.?(rc|post)(\d{1,3}))?")
+#: A fourth number counts as a post-release (vLLM 0.10.1.1).
+_VERSION = re.compile(r"v?(\d{1,4})\.(\d{1,4})(?:\.(\d{1,4}))?(?:\.?(rc|post)(\d{1,3})|\.(\d{1,3}))?")
 
 
 class Version(NamedTuple):
@@ -37,7 +38,7 @@ def parse_version(text: str, where: str = "") -> Version:
     found = _VERSION.fullmatch(text)
     if found is None:
         raise UsageError("not a release", where, repr(text)[:60], "such as 0.19.1 or 0.5.10.post1")
-    number = int(found[5] or 0)
+    number = int(found[5] or found[6] or 0)
     after = number - 1000 if found[4] == "rc" else number
     return Version(int(found[1]), int(found[2]), int(found[3] or 0), after)
 
