@@ -203,6 +203,8 @@ def _say_flag(line: _Line, flag: Flag) -> None:
         line.said.add(flag.key)
     elif flag.alone and flag.key == "replica.async_scheduling" and text == "none" and not is_engines:
         line.said.add(flag.key)  # kvsim's scheduler alone has none by default
+    elif flag.takes == "switch" and text == flag.off:
+        line.said.add(flag.key)  # what the engine does without the switch
     elif flag.alone:
         spelled = {flag.on: flag.name, flag.off: f"--no-{flag.name[2:]}"}.get(text)
         if spelled:
