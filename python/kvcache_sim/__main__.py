@@ -8,6 +8,9 @@ import sys
 
 # numpy starts a thread pool at import by default; nothing here multiplies matrices.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+# Its docstrings of compiled functions are attached at import, a sixth of its time; a command shows none.
+for _documentation in ("_add_newdocs", "_add_newdocs_scalars"):
+    sys.modules.setdefault(f"numpy._core.{_documentation}", sys)
 
 
 def main() -> None:

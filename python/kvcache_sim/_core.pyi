@@ -45,6 +45,7 @@ __all__ = [
     "Replica",
     "ReuseColumns",
     "Sampled",
+    "Sha256",
     "StepTable",
     "Store",
     "TableWriter",
@@ -72,6 +73,7 @@ __all__ = [
     "seeds_of_names",
     "sglang_pass",
     "timed_miss_tokens",
+    "toml_values",
     "unbounded_hits",
     "write_token_rows",
 ]
@@ -1948,6 +1950,24 @@ class Digest:
     @property
     def value(self) -> int:
         """The hash so far."""
+
+# packaged
+
+def toml_values(text: str) -> dict[str, Any]:
+    """Return a TOML document as ``tomllib.loads`` does; ValueError for another text or a date."""
+
+@final
+class Sha256:
+    """SHA-256 of bytes that are added one after another, as ``hashlib.sha256``."""
+
+    def __new__(cls, data: bytes | None = None) -> Sha256:
+        """Return a digest that begins with ``data``."""
+    def update(self, data: bytes) -> None:
+        """Add bytes."""
+    def digest(self) -> bytes:
+        """Return the digest so far."""
+    def hexdigest(self) -> str:
+        """Return the digest so far in hex."""
 
 # table: Parquet
 

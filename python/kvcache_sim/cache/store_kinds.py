@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from enum import Enum, auto
 from typing import Any, Protocol
+
+from msgspec.structs import replace
 
 from kvcache_sim.base.errors import UsageError
 from kvcache_sim.base.tiers import COMPUTE, TIERS

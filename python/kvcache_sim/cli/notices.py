@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 
 #: Columns of a line where stderr is no terminal.
@@ -22,7 +21,11 @@ def remark(text: object) -> None:
 def _print(text: str) -> None:
     from textwrap import wrap
 
-    columns = shutil.get_terminal_size().columns if sys.stderr.isatty() else _COLUMNS
+    columns = _COLUMNS
+    if sys.stderr.isatty():
+        from shutil import get_terminal_size  # and with it three compressors
+
+        columns = get_terminal_size().columns
     for line in wrap(
         text, max(40, columns), subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
     ):

@@ -1,7 +1,5 @@
 """Options shared by verbs that write a run directory: scenario, settings, output."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path

@@ -1,7 +1,5 @@
 """``kvsim simulate``: replay a trace or a generated workload, write a run directory, print its summary."""
 
-from __future__ import annotations
-
 import json
 import shlex
 import sys
@@ -200,7 +198,7 @@ def _refuse_second_engine(backend: str) -> None:
     raise UsageError("removed with the second engine in Python", where, backend, f"--engine {engine}", hint)
 
 
-def _own_threshold(text: str, baseline: str) -> Threshold:
+def _own_threshold(text: str, baseline: str) -> "Threshold":
     from kvcache_sim.metrics.thresholds import parse_threshold
 
     threshold = parse_threshold(text)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Mapping
 from typing import IO, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from kvcache_sim._core import Sha256
 from kvcache_sim.metrics.columns import REQUEST_COLUMNS
 from kvcache_sim.metrics.run import ColumnData
 
@@ -23,15 +23,15 @@ class MachineHashes(NamedTuple):
 def digest_of_events(machines: Iterable[MachineHashes]) -> str:
     """Return SHA-256 over each machine's two rolling hashes, in machine order."""
     text = "\n".join(f"{arrivals:016x} {records:016x}" for arrivals, records in machines)
-    return hashlib.sha256(text.encode()).hexdigest()
+    return Sha256(text.encode()).hexdigest()
 
 
 def digest_of_results(requests: Mapping[str, ColumnData]) -> str:
     """Return SHA-256 over the columns of ``requests``, little-endian, in the order of the contract."""
-    digest = hashlib.sha256()
+    digest = Sha256()
     for name in REQUEST_COLUMNS:
         digest.update(name.encode())
-        digest.update(_little_endian(name, requests[name]).data)
+        digest.update(_little_endian(name, requests[name]).tobytes())
     return digest.hexdigest()
 
 
@@ -67,12 +67,12 @@ class ResultsDigest:
 
     def value(self) -> str:
         """Return the digest of all rows."""
-        digest = hashlib.sha256()
+        digest = Sha256()
         for name, pieces in self._pieces.items():
             digest.update(name.encode())
             for rows, offset, value in pieces:
                 if value is not None:
-                    digest.update(np.repeat(value, rows).data)
+                    digest.update(np.repeat(value, rows).tobytes())
                     continue
                 self._file.seek(offset)
                 digest.update(self._file.read(rows * np.dtype(REQUEST_COLUMNS[name].dtype).itemsize))

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import hashlib
 import json
 import re
 import signal
@@ -17,6 +16,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
+from kvcache_sim._core import Sha256
 from kvcache_sim.base.disk import LOCAL_DISK, Disk
 from kvcache_sim.base.errors import InputOutputError, OutputExistsError
 from kvcache_sim.base.file_lock import FileLock
@@ -28,7 +28,7 @@ from kvcache_sim.metrics.tables import TableFile
 
 COMPLETE = "COMPLETE"
 #: Names of the files of a run directory, finished or not.
-_WRITTEN = re.compile(r"COMPLETE|\.lock|\.scratch|[\w-]+\.(?:json|jsonl|yaml|parquet)")
+_WRITTEN = r"COMPLETE|\.lock|\.scratch|[\w-]+\.(?:json|jsonl|yaml|parquet)"
 _EVERY_RUN = {
     "run.json",
     "scenario.yaml",
@@ -146,7 +146,7 @@ class RunDirectory:
             lock = self.part / ".lock"
             is_own = not self.part.is_symlink() and self.part.is_dir() and not lock.is_symlink()
             names = [path.name for path in self.part.iterdir()] if is_own else [""]
-            if not names or (lock.is_file() and all(map(_WRITTEN.fullmatch, names))):
+            if not names or (lock.is_file() and all(re.fullmatch(_WRITTEN, name) for name in names)):
                 return
             raise OutputExistsError(
                 "the name of the unfinished run is taken",
@@ -256,4 +256,7 @@ def _target_errors(target: Path) -> Iterator[None]:
 def sha256_of(path: Path) -> str:
     """Return the SHA-256 of a file in hex; OSError when it cannot be read."""
     with open_regular(path) as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+        digest = Sha256()
+        while piece := file.read(1 << 20):
+            digest.update(piece)
+        return digest.hexdigest()

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 from msgspec.structs import asdict
 
+from kvcache_sim._core import Sha256
 from kvcache_sim.metrics.figure import Figure
 from kvcache_sim.serving.schedule_log import ScheduleLog
 from kvcache_sim.workload.trace import Trace
@@ -70,7 +70,7 @@ def free_queue_figures(free_queue: list[int | None], trace: Trace, block_size_to
     names = [str(name) for name in trace.id_names]
     queue = _core.key_lines(keys, trace.block_size // block_size_tokens, names)
     return {
-        "final_free_queue_sha256": hashlib.sha256(queue.encode()).hexdigest(),
+        "final_free_queue_sha256": Sha256(queue.encode()).hexdigest(),
         "free_at_end": len(free_queue),
     }
 
@@ -80,4 +80,4 @@ def _lines(rows: Iterable[tuple[int, ...]]) -> list[str]:
 
 
 def _sha256(lines: list[str]) -> str:
-    return hashlib.sha256("".join(f"{line}\n" for line in lines).encode()).hexdigest()
+    return Sha256("".join(f"{line}\n" for line in lines).encode()).hexdigest()

@@ -6,11 +6,11 @@
 
 from __future__ import annotations
 
-import tomllib
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+from kvcache_sim._core import toml_values
 from kvcache_sim.model.engine_memory import Estimate
 from kvcache_sim.model.releases import Release, parse_version
 
@@ -20,7 +20,7 @@ _GIB = 2**30
 @cache
 def _table() -> dict[str, Any]:
     path = Path(__file__).parent / "data" / "kv_capacity.toml"
-    table: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
+    table: dict[str, Any] = toml_values(path.read_text(encoding="utf-8"))
     return table
 
 

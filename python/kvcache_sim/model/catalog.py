@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-import tomllib
-from copy import deepcopy
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+from kvcache_sim._core import toml_values
 from kvcache_sim.base.errors import UsageError
 from kvcache_sim.base.spelling import close_matches
 
@@ -46,7 +45,7 @@ def near_names(name: str, names: tuple[str, ...]) -> list[str]:
 
 
 def read_entry(folder: str, what: str, name: str) -> dict[str, Any]:
-    """Return one packaged entry as parsed TOML.
+    """Return one packaged entry as parsed TOML, its own mapping of values that all callers share.
 
     Raises UsageError with the known names and the nearest one for an unknown name; ``what`` is the kind of
     entry in the message.
@@ -54,16 +53,18 @@ def read_entry(folder: str, what: str, name: str) -> dict[str, Any]:
     names = entry_names(folder)
     if name.lower() not in names:
         raise unknown_name(what, name, names, _LISTED.get(folder, ""))
-    return deepcopy(_entry(folder, name.lower()))
+    return dict(_entry(folder, name.lower()))
 
 
 @cache
 def _entry(folder: str, name: str) -> dict[str, Any]:
-    return tomllib.loads((_DATA / folder / f"{name}.toml").read_text(encoding="utf-8"))
+    return toml_values((_DATA / folder / f"{name}.toml").read_text(encoding="utf-8"))
 
 
 def read_toml(path: Path, what: str) -> dict[str, Any]:
     """Return a user's TOML file; UsageError with the expected kind of file if it is not valid."""
+    import tomllib
+
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError:

@@ -158,7 +158,7 @@ def gpu_name(name: str) -> str:
 
 
 #: Parts that are the same in names of different GPUs.
-_COMMON = re.compile(r"[^a-z0-9]|nvidia|geforce|tesla|quadro|amd|instinct|intel")
+_COMMON = r"[^a-z0-9]|nvidia|geforce|tesla|quadro|amd|instinct|intel"
 
 
 def spelled_gpus(text: str) -> list[str]:
@@ -174,7 +174,7 @@ def spelled_gpus(text: str) -> list[str]:
 
 
 def _plain(name: str) -> str:
-    return _COMMON.sub("", name.lower())
+    return re.sub(_COMMON, "", name.lower())
 
 
 @cache

@@ -7,12 +7,12 @@ An error is the logarithm of the true value over the simulated one. ``data/run_e
 from __future__ import annotations
 
 import math
-import tomllib
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from kvcache_sim._core import toml_values
 from kvcache_sim.base.values import Value
 
 RATE = "output_tokens_per_s"
@@ -96,7 +96,7 @@ def load_of(queue: float) -> str:
 def measured_runs() -> tuple[MeasuredRun, ...]:
     """Return every measured run that the project has; some 50 ms."""
     text = (Path(__file__).parent / "data/run_errors.toml").read_text(encoding="utf-8")
-    return tuple(read_runs(tomllib.loads(text)))
+    return tuple(read_runs(toml_values(text)))
 
 
 def read_runs(given: dict[str, Any]) -> Iterator[MeasuredRun]:

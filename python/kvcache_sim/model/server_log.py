@@ -6,11 +6,11 @@ The words of a line differ by release; ``data/server_logs.toml`` has the pattern
 from __future__ import annotations
 
 import re
-import tomllib
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+from kvcache_sim._core import toml_values
 from kvcache_sim.base.errors import UsageError
 from kvcache_sim.base.values import Value
 
@@ -37,7 +37,7 @@ class ServerLog(Value):
 @cache
 def _patterns() -> dict[str, Any]:
     path = Path(__file__).parent / "data" / "server_logs.toml"
-    table: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
+    table: dict[str, Any] = toml_values(path.read_text(encoding="utf-8"))
     return table
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-import tomllib
 from pathlib import Path
 
+from kvcache_sim._core import toml_values
 from kvcache_sim.base.errors import UsageError
 from kvcache_sim.policies.resolve import resolve_policy, row_of
 
@@ -15,7 +15,7 @@ RULES = Path(__file__).with_name("rules.toml")
 
 def policy_rules() -> dict[str, str]:
     """Return the rule of each eviction policy, from ``rules.toml``."""
-    return tomllib.loads(RULES.read_text(encoding="utf-8"))
+    return toml_values(RULES.read_text(encoding="utf-8"))
 
 
 def definition_of(text: str) -> str:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from msgspec import structs
 from numpy.typing import NDArray
 
 from kvcache_sim import __version__, _core
@@ -116,10 +117,10 @@ def summarized(
     """Return a finished run with its warnings, and its summary; ``measured`` received its rows."""
     run, summary, totals = measured_summary(scenario, run, measured)
     if run.requests:
-        run = replace(run, requests=dict(measured.judged(run.requests)))
+        run = structs.replace(run, requests=dict(measured.judged(run.requests)))
     summary = {**with_cost(scenario, summary), **summarize_step_times(scenario)}
     if (release := release_use(scenario.model)) is not None:
-        summary = {**summary, "release": asdict(release)}
+        summary = {**summary, "release": structs.asdict(release)}
     contexts = {machine.replica.max_model_len for machine in scenario.settings.machines} - {None}
     if contexts:
         counts = totals.rejected_beyond_context, totals.answers_at_context
@@ -167,7 +168,7 @@ def _with_causes(
     kept = keeps_all_blocks(cache) and left > 0
     size, none = cache.block_size_tokens, keeps_no_blocks(cache)
     columns = miss_causes(run.requests, trace, size, kept, run.junctions, none)
-    return replace(run, requests={**run.requests, **columns}), columns
+    return structs.replace(run, requests={**run.requests, **columns}), columns
 
 
 def _eviction_policies(scenario: Scenario) -> list[str]:

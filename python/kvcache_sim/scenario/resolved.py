@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping
 from typing import Any
+
+from kvcache_sim._core import Sha256
 
 #: Keys that name or locate a run without changing it.
 _LABELS = ("name", "cost")
@@ -20,7 +21,7 @@ def config_hash(resolved: Mapping[str, Any], trace_sha256: str) -> str:
     if "trace" in decisive:
         decisive["trace"] = {**decisive["trace"], "path": trace_sha256}
     text = json.dumps(decisive, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
-    return hashlib.sha256(text.encode()).hexdigest()
+    return Sha256(text.encode()).hexdigest()
 
 
 def to_yaml(resolved: Mapping[str, Any]) -> str:

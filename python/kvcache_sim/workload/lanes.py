@@ -10,13 +10,13 @@ Source: aiperf 0.13.0, timing/trajectory_source and strategies/agentic_replay.
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import replace
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from kvcache_sim._core import Sha256
 from kvcache_sim.base.errors import UsageError
 from kvcache_sim.base.units import NS_PER_S
 from kvcache_sim.base.values import Value
@@ -98,7 +98,7 @@ def in_lanes(trace: Trace, lanes: Lanes, plays: int | None = None, entry: Entry 
 
 def _entered_ns(entry: Entry, drawn_for: str, begin_ns: int, end_ns: int) -> int:
     """Return the instant of a recording at which a lane enters it."""
-    digest = hashlib.sha256(f"{entry.seed}:{drawn_for}".encode()).digest()
+    digest = Sha256(f"{entry.seed}:{drawn_for}".encode()).digest()
     begin_s, span_s = begin_ns / NS_PER_S, (end_ns - begin_ns) / NS_PER_S
     rng = np.random.default_rng(int.from_bytes(digest[:8], "big"))
     return round(rng.uniform(begin_s + entry.low * span_s, begin_s + entry.high * span_s) * NS_PER_S)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from kvcache_sim.workload.trace import NO_REQUEST, NO_SESSION, Trace
 
 #: What WEKA's readers append to a trace's name for a further agent or a sub-agent.
-_AGENT = re.compile(r"::(?:lane|sa):.*", re.DOTALL)
+_AGENT = r"(?s)::(?:lane|sa):.*"
 
 
 def previous_turns(trace: Trace) -> NDArray[np.int32]:
@@ -115,7 +115,7 @@ def trees_of(trace: Trace) -> NDArray[np.int32]:
     opened: dict[str, int] = {}
     for session, request in zip(*np.unique(trace.session, return_index=True), strict=True):
         if 0 <= session < len(trace.session_names):
-            first = opened.setdefault(_AGENT.sub("", trace.session_names[session]), int(request))
+            first = opened.setdefault(re.sub(_AGENT, "", trace.session_names[session]), int(request))
             _join(root, find(int(request)), find(first))
     roots = np.array([find(request) for request in range(len(trace))], np.int64)
     return np.unique(roots, return_inverse=True)[1].astype(np.int32)

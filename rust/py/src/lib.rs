@@ -31,6 +31,7 @@ mod online;
 mod operations;
 mod order;
 mod outputs;
+mod packaged;
 mod plugins;
 mod policy_settings;
 mod priority_order;
@@ -84,6 +85,7 @@ mod _core {
         online::OnlineReplays,
         operations::{projected, PyOperatedMachines},
         outputs::PyOutputLog,
+        packaged::{toml_values, PySha256},
         policy_settings::{native_policies, ReplayPolicySettings},
         replay::{ReplayAnswer, ReplayPrompts, ReuseColumns},
         samples::PySampled,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import MutableSequence, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -22,8 +21,10 @@ class RandomGenerator:
     """
 
     def __init__(self, seed: int | None = None) -> None:
+        from random import Random  # a run that draws nothing makes no generator
+
         self._seed = seed
-        self._python_rng = random.Random(seed)
+        self._python_rng = Random(seed)
         self._made_numpy_rng: np.random.Generator | None = None
 
     def __repr__(self) -> str:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 from operator import index
 from typing import TYPE_CHECKING, Final
 
+from kvcache_sim._core import Sha256
 from kvcache_sim.base.errors import UsageError
 from kvcache_sim.base.rng.generator import RandomGenerator
 
@@ -76,7 +76,7 @@ def derive_seed(root_seed: int, identifier: str) -> int:
 
     The text hashed is ``"{root}:{identifier}"``; the bytes are read big-endian, so the result is in [0, 2⁶⁴).
     """
-    digest = hashlib.sha256(f"{root_seed}:{identifier}".encode()).digest()
+    digest = Sha256(f"{root_seed}:{identifier}".encode()).digest()
     return int.from_bytes(digest[:8], "big")
 
 

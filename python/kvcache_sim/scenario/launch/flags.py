@@ -5,7 +5,6 @@ The first lines of ``flags/vllm.toml`` say what the columns mean; ``benches/laun
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from functools import cache
@@ -14,6 +13,7 @@ from typing import Any, Literal
 
 from msgspec.structs import replace
 
+from kvcache_sim._core import toml_values
 from kvcache_sim.base.values import Value
 from kvcache_sim.model.releases import Version, parse_version
 
@@ -120,7 +120,7 @@ class Connector(Value):
 
 @cache
 def _table(name: str) -> dict[str, Any]:
-    return tomllib.loads((_DATA / f"{name}.toml").read_text(encoding="utf-8"))
+    return toml_values((_DATA / f"{name}.toml").read_text(encoding="utf-8"))
 
 
 @cache

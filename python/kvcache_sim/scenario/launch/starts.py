@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+from kvcache_sim._core import toml_values
 from kvcache_sim.base.errors import UsageError
 from kvcache_sim.base.values import Value
 from kvcache_sim.model.releases import parse_version
@@ -31,7 +31,7 @@ class Start(Value):
 
 @cache
 def _table() -> Mapping[str, Any]:
-    return tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+    return toml_values(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
 
 
 def find_start(words: Sequence[str]) -> Start | None:

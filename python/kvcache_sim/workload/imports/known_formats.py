@@ -6,11 +6,11 @@ A row has the signs in a file's first bytes, the name, what the format lacks, an
 from __future__ import annotations
 
 import re
-import tomllib
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+from kvcache_sim._core import toml_values
 from kvcache_sim.base.errors import TraceError
 from kvcache_sim.base.values import Value
 
@@ -44,7 +44,7 @@ class KnownFormat(Value):
 @cache
 def known_formats() -> tuple[KnownFormat, ...]:
     """Return the formats that are known and not read, in the order of detection."""
-    rows: list[dict[str, Any]] = tomllib.loads(_FORMATS.read_text(encoding="utf-8"))["format"]
+    rows: list[dict[str, Any]] = toml_values(_FORMATS.read_text(encoding="utf-8"))["format"]
 
     def signs(row: dict[str, Any], name: str) -> tuple[bytes, ...]:
         return tuple(sign.encode("latin-1") for sign in row.get(name, ()))

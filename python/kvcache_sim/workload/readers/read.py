@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
+from msgspec.structs import replace
 
 from kvcache_sim._core import TraceSource
 from kvcache_sim.base.errors import InputOutputError, TraceError, UsageError
@@ -204,7 +204,7 @@ def _report(where: str, format_name: str, raw: RawColumns, settings: ReadSetting
         raise TraceError("no requests", where=where, got=got, expected="at least one request", hint=first)
     findings = [Finding(*f) for f in raw["findings"]]
     columns: dict[str, Any] = {**raw}
-    members = {field.name: columns[field.name] for field in fields(Trace) if field.name in columns}
+    members = {name: columns[name] for name in Trace.__struct_fields__ if name in columns}
     trace = Trace(**members, source=where, sha256=digest)
     if raw["new_input_only"]:
         from kvcache_sim.workload.missing_ids import with_history
