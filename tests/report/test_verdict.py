@@ -15,10 +15,12 @@ from support.examples import examples
 from support.request_rows import rows
 
 BY_METRIC = {one.metric: one for one in STATISTICS}
-TTFT, HITS, OUTPUT = (BY_METRIC[name] for name in ("latency.ttft.p99", "cache.token_hit_rate", RATE))
+TTFT, MEAN, HITS, OUTPUT = (
+    BY_METRIC[name] for name in ("latency.ttft.p99", "latency.ttft.avg", "cache.token_hit_rate", RATE)
+)
 
 
-def compared(*differences, states=("", "", True, True), model=(), **changes):
+def compared(*differences, states=("", "", (False, False), True, True), model=(), **changes):
     """Return a comparison of B with A in differences made by hand."""
     settings = changes.pop("settings", {})
     requests = changes.pop("requests", 200)
@@ -61,19 +63,26 @@ def test_a_run_is_better_where_no_interval_holds_no_difference(statistic, low, h
 @pytest.mark.parametrize("ranks", [True, False])
 @pytest.mark.parametrize("same_load", [True, False])
 @pytest.mark.parametrize("crowded", ["", "A", "B", "AB"])
-def test_saturated_runs_are_ranked_by_output_unless_their_loads_differ(crowded, same_load, ranks):
-    said = ["it waits" if label in crowded else "" for label in "AB"]
-    own = compared(difference(), difference(OUTPUT), states=(*said, same_load, ranks or not crowded))
-    found = verdict(own)
+@pytest.mark.parametrize("waits_longer", ["A", "B"])
+def test_overloaded_runs_are_ranked_by_output_unless_their_loads_differ(
+    crowded, same_load, ranks, waits_longer
+):
+    growing = ("A" in crowded, "B" in crowded)
+    said = ["it waits" if grows else "" for grows in growing]
+    mean = Difference(MEAN, *((100.0, 150.0) if waits_longer == "B" else (150.0, 100.0)), 1.5, 1.4, 1.6)
     by_output = bool(crowded) and not ranks
+    own = compared(difference(), mean, difference(OUTPUT), states=(*said, growing, same_load, not by_output))
+    found = verdict(own)
     assert found.difference.statistic is (OUTPUT if by_output else TTFT)
-    expected = {"A": "B" if same_load else None, "B": "A" if same_load else None, "AB": "B"}
-    assert found.better == (expected[crowded] if by_output else "A")
+    holding = {"A": "B", "B": "A"}.get(crowded)
+    alone = holding if same_load and crowded == waits_longer else None
+    assert found.better == ((alone if holding else "B") if by_output else "A")
     assert sum("is saturated: it waits." in line for line in found.sentences) == len(crowded)
 
 
-def load(columns, rate, sentence=""):
-    return written(columns, summary={"saturation": {"arrived_per_s": rate, "sentence": sentence}})
+def load(columns, rate, sentence="", holds=1):
+    state = {"arrived_per_s": rate, "holds_per_s": holds, "sentence": sentence}
+    return written(columns, summary={"saturated": bool(sentence), "saturation": state})
 
 
 @pytest.mark.parametrize(
@@ -92,7 +101,7 @@ def load(columns, rate, sentence=""):
 def test_loads_are_alike_within_a_thousandth_of_the_same_requests(rates, same):
     columns = rows(5)
     first, second = (load(columns, rate) for rate in rates)
-    assert compare([first], [second]).states == ("", "", same, True)
+    assert compare([first], [second]).states == ("", "", (False, False), same, True)
     assert not compare([first], [load(rows(6), rates[1])]).states.same_load
 
 
@@ -101,8 +110,10 @@ def test_a_side_is_saturated_if_one_of_its_replications_is(asked):
     columns = rows(5)
     crowded = [load(columns, 10), load(columns, 10, "x"), load(columns, 10, "y")]
     calm = [load(columns, 10)] * 3
-    assert compare(crowded, calm, asked).states == ("x", "", True, asked)
-    assert compare(calm, crowded, asked).states == ("", "x", True, asked)
+    assert compare(crowded, calm, asked).states == ("x", "", (True, False), True, asked)
+    assert compare(calm, crowded, asked).states == ("", "x", (False, True), True, asked)
+    bursts = [load(columns, 10, "x", holds=9.95)] * 3
+    assert compare(calm, bursts, asked).states == ("", "x", (False, False), True, True)
     assert compare(calm, calm, asked).states.rank_latency
 
 

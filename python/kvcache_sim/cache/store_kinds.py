@@ -154,6 +154,12 @@ WITH_LOWER: dict[LowerEngine, StoreKind] = {
     ),
 }
 
+
+def lower_kinds(gpu: StoreKind) -> list[str]:
+    """Return the kinds of tiers that can lie below an engine's GPU."""
+    return [name for name, kind in WITH_LOWER.items() if kind.name == gpu.name]
+
+
 #: Setting of the cache → the ability that it needs if it is not at its default.
 _NEEDS = {
     "discard_on_finish": Ability.DISCARD,

@@ -126,6 +126,17 @@ def saturation_sentence(summary: Mapping[str, Any]) -> str:
     return str(summary.get("saturation", {}).get("sentence", ""))
 
 
+def queue_grows(figures: Mapping[str, Any]) -> bool:
+    """Return True if waits grow with a trace, by a run's flat figures: saturated, and not in bursts alone."""
+    rates = figures.get("saturation.arrived_per_s"), figures.get("saturation.holds_per_s")
+    return figures.get("saturated") is True and not _are_bursts(*rates)
+
+
+def _are_bursts(demand: float | None, holds: float | None) -> bool:
+    """Return True if machines hold the rate that arrives: only requests that arrive together wait."""
+    return demand is not None and holds is not None and holds > 0.99 * demand
+
+
 def _dominates(wait: Distribution, ttft: Distribution, step_ms: float) -> bool:
     """Return True if waiting is over a step, and most of TTFT at mean and median or nearly all its mean."""
     pairs = [(wait[name] or 0.0, ttft[name] or 0.0) for name in ("avg", "p50")]
@@ -139,7 +150,7 @@ def _sentence(demand: float | None, holds: float | None, wait: Distribution, ttf
     waited = f"mean wait {format_time_ms(wait['avg'] or 0.0)}, mean TTFT {format_time_ms(ttft['avg'] or 0.0)}"
     if demand is None or holds is None:
         return f"clients wait ({waited}); use more machines or fewer clients"
-    if holds > 0.99 * demand:
+    if _are_bursts(demand, holds):
         return f"requests that arrive together wait for each other ({waited}); use more machines"
     return f"{significant(demand)} requests/s arrive, about {significant(holds)}/s would hold ({waited})"
 

@@ -172,7 +172,7 @@ def _measured(figure: _Figure, difference: Difference) -> Change:
     low, high = _signed(figure, difference.low), _signed(figure, difference.high)
     interval = f"{low.removesuffix(' points').removesuffix(' %')} to {high}"
     if not difference.is_clear:
-        why = f"below {100 * difference.least:g} %" if difference.is_small else "may be chance"
+        why = f"below {100 * difference.least:g} %" if difference.is_negligible else "may be chance"
         return Change(_signed(figure, change), f"{why}: {interval}", None)
     return Change(_signed(figure, change), interval, (change > difference.neutral) == figure.more_is_better)
 

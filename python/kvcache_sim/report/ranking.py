@@ -10,6 +10,7 @@ from typing import Any
 from kvcache_sim.metrics.batches import BATCHES
 from kvcache_sim.metrics.names import unit_of
 from kvcache_sim.metrics.objectives import Objective
+from kvcache_sim.metrics.saturation import queue_grows
 
 Row = Mapping[str, Any]
 
@@ -54,7 +55,7 @@ class Ranking:
     order: tuple[Ranked, ...]
     #: Seeds of each row.
     seeds: int
-    #: Saturated cells, for this reason not ranked by latency: all cells, or those behind the others.
+    #: Cells whose waits grow with the trace, so not ranked by latency: all, or those behind the others.
     saturated: tuple[Row, ...] = ()
 
     @property
@@ -75,11 +76,11 @@ def rank_cells(rows: Sequence[Row], goals: Sequence[Objective] = ()) -> Ranking:
 
     A cell has the rank of the best cell from which its interval does not distinguish it. Intervals are over
     seeds where there are several, else over batches of time, each seed or batch of two cells together.
-    Without a goal saturated cells are not ranked by latency: they follow by throughput, behind the others.
+    Without a goal cells whose waits grow with the trace are not ranked by latency: they follow by throughput.
     """
     done = [row for row in rows if row["status"] == "ok"]
     merged, seeds = merge_seeds(done)
-    full = () if goals else tuple(row for row in merged if row.get("saturated") is True)
+    full = () if goals else tuple(row for row in merged if queue_grows(row))
     usual = (_THROUGHPUT, _HITS) if full and len(full) == len(merged) else (_TTFT, _HITS)
     free = [row for row in merged if row not in full] or merged
     for goal in goals[:1] or usual:

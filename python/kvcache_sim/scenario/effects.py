@@ -8,7 +8,7 @@ from itertools import pairwise
 from kvcache_sim.base.errors import UsageError
 from kvcache_sim.base.tiers import COMPUTE, LOAD_EDGES, STAGING, TIERS, WRITE_EDGES
 from kvcache_sim.cache.settings import FORM_KEYS
-from kvcache_sim.cache.store_kinds import WITH_LOWER, Ability, beyond_store, store_kind
+from kvcache_sim.cache.store_kinds import WITH_LOWER, Ability, beyond_store, lower_kinds, store_kind
 from kvcache_sim.scenario import (
     engine_effects,
     engine_tiers,
@@ -112,7 +112,9 @@ def _tiers(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> Iterat
         if lower and not model.cache.enabled:
             yield _tier_path(model, index, next(iter(lower))), "cache.enabled is false"
         if lower and Ability.LOWER_TIERS in lacks and engine_tiers.lower_semantics(model) is None:
-            yield Contradiction(_tier_path(model, index, TIERS[STAGING]), lacks[Ability.LOWER_TIERS])
+            why, kinds = lacks[Ability.LOWER_TIERS], lower_kinds(store_kind(model.cache))
+            named = f"; set tiers.{TIERS[STAGING]}.semantics to {' or '.join(kinds)}" if kinds else ""
+            yield Contradiction(_tier_path(model, index, TIERS[STAGING]), why + named)
         unbounded = str(machine.tiers.present[TIERS[COMPUTE]].capacity) == "unbounded"
         if unbounded and Ability.NO_BOUND in lacks:
             path = (*_tier_path(model, index, TIERS[COMPUTE]), "capacity")

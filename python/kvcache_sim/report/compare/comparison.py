@@ -16,7 +16,7 @@ from kvcache_sim.base.rng import stream
 from kvcache_sim.metrics.certainty import CERTAIN, intervals_text, source_line, value_text
 from kvcache_sim.metrics.names import flatten
 from kvcache_sim.metrics.resampling import interval
-from kvcache_sim.metrics.saturation import saturation_sentence
+from kvcache_sim.metrics.saturation import queue_grows, saturation_sentence
 from kvcache_sim.report.compare.model_ratio import ModelRatios, model_ratios
 from kvcache_sim.report.compare.samples import (
     Column,
@@ -127,6 +127,14 @@ class Difference:
         return self.change is not None and not self.low <= self.neutral <= self.high and not self.is_small
 
     @property
+    def is_negligible(self) -> bool:
+        """Return True if all of the interval is too small to be of interest."""
+        if self.statistic.is_share:
+            most = self.least * min(self.baseline, self.value)
+            return self.is_small and max(-self.low, self.high) <= most
+        return self.is_small and (1 + self.least) * self.low >= 1 and self.high <= 1 + self.least
+
+    @property
     def is_small(self) -> bool:
         """Return True if the difference is too small to be of interest."""
         less, more = sorted((self.baseline, self.value))
@@ -138,9 +146,11 @@ class States(NamedTuple):
 
     baseline: str
     run: str
+    #: True of each run whose waits grow with the length of its trace.
+    growing: tuple[bool, bool]
     #: True if the same requests arrived at the same rate, or waited for others in both runs.
     same_load: bool
-    #: True if the runs may be ranked by latency: they are not saturated, or the caller asked for it.
+    #: True if the runs may be ranked by latency: no waits grow with the trace, or the caller asked for it.
     rank_latency: bool
 
 
@@ -216,13 +226,16 @@ def _states(
     baseline: Sequence[FinishedRun], other: Sequence[FinishedRun], paired_by: str, rank_saturated: bool
 ) -> States:
     """Return the states of two sides; a side is saturated if any of its replications is."""
-    said = [
-        next(filter(None, (saturation_sentence(run.summary) for run in side)), "")
-        for side in (baseline, other)
-    ]
+    sides = (baseline, other)
+    said = [next(filter(None, (saturation_sentence(run.summary) for run in side)), "") for side in sides]
+    growing = (
+        any(queue_grows(flatten(run.summary)) for run in baseline),
+        any(queue_grows(flatten(run.summary)) for run in other),
+    )
     rates = [run.summary.get("saturation", {}).get("arrived_per_s") for run in (baseline[0], other[0])]
     same_rate = rates[0] == rates[1] or (None not in rates and abs(rates[1] / rates[0] - 1) < _SAME_RATE)
-    return States(said[0], said[1], paired_by != "none" and same_rate, rank_saturated or not any(said))
+    same_load = paired_by != "none" and same_rate
+    return States(said[0], said[1], growing, same_load, rank_saturated or not any(growing))
 
 
 def _by_request(first: FinishedRun, second: FinishedRun) -> tuple[tuple[Difference, ...], int, str]:

@@ -28,7 +28,8 @@ def sentence(comparison: Comparison, difference: Difference) -> str:
     n = f"n = {comparison.requests:,}"
     if not difference.is_clear:
         amount = _amount(difference)
-        none = f"below {100 * difference.least:g} %" if difference.is_small else "no difference beyond chance"
+        is_nothing, least = difference.is_negligible, 100 * difference.least
+        none = f"below {least:g} %" if is_nothing else "no difference beyond chance"
         return f"{words[0].upper()}{words[1:]}: {none} ({amount.words}, {amount.interval}; {n})."
     return f"{label}'s {words} is {size(comparison, difference).removesuffix(')')}; {n})."
 

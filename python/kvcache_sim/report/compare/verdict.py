@@ -9,7 +9,8 @@ from kvcache_sim.report.compare.samples import RATE
 from kvcache_sim.report.compare.text import no_comparison, ratio_interval, size
 
 #: Figures that rank runs: the first that is certain, as p99 varies more than means.
-_RANKING = ("slo.attainment", "latency.ttft.p99", "latency.ttft.avg", "latency.tpot.avg")
+_MEAN = "latency.ttft.avg"
+_RANKING = ("slo.attainment", "latency.ttft.p99", _MEAN, "latency.tpot.avg")
 
 
 class Verdict(NamedTuple):
@@ -56,6 +57,11 @@ def ranking_difference(comparison: Comparison) -> Difference | None:
     return next(certain, ranking[0] if ranking else None)
 
 
+def _mean_wait(comparison: Comparison) -> Difference:
+    """Return the difference of the mean TTFT."""
+    return next(one for one in comparison.differences if one.statistic.metric == _MEAN)
+
+
 def is_certain(comparison: Comparison, difference: Difference) -> bool:
     """Return True if no interval of a difference, over requests or of the model, holds no difference."""
     model = comparison.model.intervals.get(difference.statistic.metric)
@@ -66,13 +72,16 @@ def _answer(comparison: Comparison, difference: Difference) -> tuple[str | None,
     label, baseline = comparison.label, comparison.baseline
     statistic = difference.statistic
     change = size(comparison, difference)
-    if not comparison.states.rank_latency and not all(comparison.saturated):
-        crowded, holding = (baseline, label) if comparison.saturated[0] else (label, baseline)
+    if not comparison.states.rank_latency and not all(comparison.states.growing):
+        crowded, holding = (baseline, label) if comparison.states.growing[0] else (label, baseline)
         if not comparison.states.same_load:
             return None, f"No verdict: only {crowded} is saturated, and the loads differ."
-        held = f"{holding} is better: {crowded} is saturated"
-        return holding, f"{held}; {label}'s {statistic.words} is {change}."
-    if difference.is_small:
+        wait = _mean_wait(comparison)
+        figure = f"{label}'s {wait.statistic.words} is {size(comparison, wait)}"
+        if wait.is_small or (wait.value < wait.baseline) is not (holding == label):
+            return None, f"No certain difference: {crowded} is saturated, but {figure}."
+        return holding, f"{holding} is better: {crowded} is saturated; {figure}."
+    if difference.is_negligible:
         return None, (
             f"No difference of interest: {label}'s {statistic.words} is {change}, "
             f"below {100 * difference.least:g} %."
@@ -105,6 +114,9 @@ def _states(comparison: Comparison) -> list[str]:
         lines.append(
             "Ranked by output rate, not by latency: that depends on the trace's length (--rank-saturated)."
         )
+        if all(comparison.states.growing):
+            wait = _mean_wait(comparison)
+            lines[-1] += f" {comparison.label}'s {wait.statistic.words} here is {size(comparison, wait)}."
     return [*unserved, *lines]
 
 

@@ -81,7 +81,7 @@ def _of_prefill(case: Case, *causes: str) -> float:
     return sum(int(missed[cause].sum()) for cause in causes) / computed if computed else 0.0
 
 
-def _lacks_ids(case: Case) -> bool:
+def lacks_ids(case: Case) -> bool:
     """Return True if the trace does not say which blocks its prompts share."""
     from kvcache_sim.workload.readers.findings import HIT_RATES_NEED_IDS
 
@@ -105,7 +105,7 @@ def nothing_repeats(case: Case) -> str | None:
     rates = hit_rates(case.run)
     if rates is None or rates[1] > 0:
         return None
-    if _lacks_ids(case):
+    if lacks_ids(case):
         return "The trace names no blocks and no sessions: hit rates need ids."
     return "No block is requested twice: no cache of any size could serve this traffic."
 
@@ -113,7 +113,7 @@ def nothing_repeats(case: Case) -> str | None:
 def never_seen(case: Case) -> str | None:
     """Compulsory misses."""
     share = missed_share(case, "never_seen")
-    if share < _WORTH_SAYING or _lacks_ids(case):
+    if share < _WORTH_SAYING or lacks_ids(case):
         return None
     return f"{percent(share)} of prompt tokens are requested for the first time: no cache could serve them."
 

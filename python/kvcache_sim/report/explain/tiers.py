@@ -5,6 +5,7 @@ from __future__ import annotations
 from kvcache_sim.base.tiers import COMPUTE, KV_SOURCES, TIERS, WEARING
 from kvcache_sim.base.units import format_bytes, format_time_ms, significant
 from kvcache_sim.report.explain.case import Case, percent
+from kvcache_sim.report.explain.hit_rate import lacks_ids
 
 
 def too_slow(case: Case) -> str | None:
@@ -69,7 +70,7 @@ def none_returns(case: Case) -> str | None:
     missed = {} if case.reuse is None else case.reuse.missed
     lost = sum(int(missed[cause].sum()) for cause in ("evicted", "not_loaded", "not_admitted") if missed)
     lower = sum(case.hit_tokens(tier) for tier in KV_SOURCES[COMPUTE + 1 :])
-    if not missed or lost or lower or not case.evictions(TIERS[COMPUTE]):
+    if not missed or lost or lower or not case.evictions(TIERS[COMPUTE]) or lacks_ids(case):
         return None
     return "No evicted block was requested again: no tier of any size would have served one."
 
