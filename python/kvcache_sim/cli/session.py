@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import sys
 from pathlib import Path
@@ -113,8 +114,6 @@ def session(logs: Logs, what_ifs: WhatIfs, gate: Against, printed: Printed) -> i
     from kvcache_sim.base.output import refuse_existing, write_new
     from kvcache_sim.extras.session.as_json import as_json
     from kvcache_sim.extras.session.asked import Asked
-    from kvcache_sim.extras.session.engine import engine_json, engine_text, on_engine
-    from kvcache_sim.extras.session.page import page
     from kvcache_sim.extras.session.screen import screen
 
     if gate.fail_if != "+2%" or gate.volume or gate.github:
@@ -123,19 +122,24 @@ def session(logs: Logs, what_ifs: WhatIfs, gate: Against, printed: Printed) -> i
         if printed.output.suffix != ".html":
             raise UsageError("not a page", where="-o", got=str(printed.output), expected="a file .html")
         refuse_existing(printed.output, printed.force)
+    gc.disable()  # calls form no cycles: the search for them takes a fifth of the time
     asked = Asked(logs.logs, logs.price or [], logs.on_bad_row == "skip")
     bill, edited = asked.bill, asked.what_if(what_ifs.edits(), what_ifs.best)
     for line in bill.said:
         remark(line)
-    engine = None if logs.config is None else on_engine(logs.logs, logs.config)
+    engine, said = {}, ""
+    if logs.config is not None:
+        from kvcache_sim.extras.session.engine import engine_json, engine_text, on_engine
+
+        found = on_engine(logs.logs, logs.config)
+        engine, said = {"engine": engine_json(found)}, f"\n{engine_text(found, logs.logs, logs.config)}"
     if printed.format == "json":
-        document = as_json(bill, edited) | ({} if engine is None else {"engine": engine_json(engine)})
-        print(json.dumps(document, indent=1, allow_nan=False))
+        print(json.dumps(as_json(bill, edited) | engine, indent=1, allow_nan=False))
     else:
-        print(screen(bill, edited))
-        if engine is not None and logs.config is not None:
-            print(f"\n{engine_text(engine, logs.logs, logs.config)}")
+        print("\n".join([screen(bill, edited), *([said] if said else [])]))
     if printed.output is not None:
+        from kvcache_sim.extras.session.page import page
+
         write_new(printed.output, page(bill, edited).encode(), printed.force)
         print(f"wrote {printed.output}", file=sys.stderr)
     return EXIT_OK

@@ -47,9 +47,10 @@ def load_calls(paths: Sequence[str], skips: bool = False) -> Loaded:
     turns: list[Turn] = []
     left_out = Counter[str]()
     for path, kind in _files(paths, said):
-        notes = Notes()
+        notes, source = Notes(), opened(path, "log")
+        source.without_digest()
         with located_errors(path):
-            rows = kind.read(opened(path, "log"), Reading(Naming(16, b"-"), notes, skips))
+            rows = kind.read(source, Reading(Naming(16, b"-"), notes, skips))
             turns += [row for _, row in in_sessions(rows, path) if isinstance(row, Turn)]
         for reason, (count, _) in notes.left_out.items():
             left_out[reason] += count
@@ -58,13 +59,16 @@ def load_calls(paths: Sequence[str], skips: bool = False) -> Loaded:
     if not turns:
         expected = "at least one call with its provider's counts"
         raise TraceError("no calls", where=" ".join(paths), expected=expected, hint="; ".join(said[:2]))
-    chains, heads = _Chains(), dict[str, tuple[Segment, ...]]()
-    for turn in turns:  # what is details after some calls was theirs too
+    chains, made, heads = _Chains(), dict[int, tuple[Segment, ...]](), dict[str, tuple[Segment, ...]]()
+    for turn in turns:  # what is stated after some calls was theirs too
         if turn.details is not None and turn.details.head:
-            heads.setdefault(turn.session, _segments(turn.details.head))
+            if id(turn.details.head) not in made:
+                made[id(turn.details.head)] = _segments(turn.details.head)
+            heads.setdefault(turn.session, made[id(turn.details.head)])
     for turn in sorted(turns, key=lambda turn: turn.at_ns):
         if turn.details is not None:
-            chains.take(turn, turn.details, _segments(turn.details.head) or heads.get(turn.session, ()))
+            head = made.get(id(turn.details.head)) or heads.get(turn.session, ())
+            chains.take(turn, turn.details, head)
     if chains.copies:
         said.append(f"{chains.copies:,} calls are copies of another session's: counted once")
     return Loaded(tuple(chains.calls.values()), tuple(said))

@@ -41,7 +41,8 @@ _COUNTS = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_toke
 class _Chain:
     """A conversation: what waits for its next call, and its last with the id of its message.
 
-    ``parent`` is the line of another file that it continues, ``tools`` and ``system`` are the last known.
+    ``parent`` is the line of another file that it continues, ``tools`` and ``system`` are the last known, ``head``
+    both.
     """
 
     at_ns: int | None = None
@@ -54,6 +55,7 @@ class _Chain:
     folder: str = ""
     tools: tuple[Piece, ...] = ()
     system: tuple[Piece, ...] = ()
+    head: tuple[Piece, ...] = ()
 
 
 class _Session:
@@ -145,7 +147,7 @@ class _Session:
         details.parent = (
             before.details.id if before is not None and before.details is not None else chain.parent
         )
-        details.head, details.event = chain.tools + chain.system, chain.event
+        details.head, details.event = chain.head, chain.event
         details.folder = chain.folder
         return details
 
@@ -175,6 +177,7 @@ def _attach(chain: _Chain, said: Any) -> None:
             for name, parts in details
         )
         chain.tools, chain.system = tools or chain.tools, system or chain.system
+        chain.head = chain.tools + chain.system
 
 
 def _pieces(message: dict[str, Any], said: str) -> list[Piece]:

@@ -6,8 +6,11 @@ import ast
 import codecs
 import json
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from kvcache_sim._core import TraceProblem
 from kvcache_sim.base.units import NS_PER_MS, NS_PER_S
@@ -58,7 +61,9 @@ def _unwrapped(text: str) -> str:
 
 def json_line(number: int, text: str) -> Any:
     """Return the value of a line of JSON; TraceProblem if it is invalid."""
-    try:
+    with suppress(msgspec.MsgspecError, UnicodeEncodeError, RecursionError):
+        return msgspec.json.decode(text)
+    try:  # takes NaN and halves of surrogate pairs, and locates what is wrong
         return json.loads(text)
     except RecursionError:
         raise TraceProblem(number, 0, "json", "JSON nested too deep", text[:40], "", "") from None

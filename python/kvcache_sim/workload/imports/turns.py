@@ -9,7 +9,7 @@ read.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any, NamedTuple, TypeVar
 
@@ -104,7 +104,7 @@ def text_bytes(value: Any) -> int:
     while left:
         part = left.pop()
         if isinstance(part, str):
-            size += len(part.encode("utf-8", "surrogatepass"))
+            size += len(part) if part.isascii() else len(part.encode("utf-8", "surrogatepass"))
         elif isinstance(part, list):
             left.extend(part)
         elif isinstance(part, dict):
@@ -140,9 +140,8 @@ def in_sessions(rows: Iterable[tuple[int, Row]], path: str) -> Iterator[tuple[in
     latest: dict[str, int] = {}
     for line, row in rows:
         if isinstance(row, Turn):
-            session = row.session or path
-            latest[session] = max(row.at_ns, latest.get(session, 0))
-            row = replace(row, session=session, at_ns=latest[session])
+            row.session = row.session or path
+            row.at_ns = latest[row.session] = max(row.at_ns, latest.get(row.session, 0))
         yield line, row
 
 

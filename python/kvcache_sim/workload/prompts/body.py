@@ -39,8 +39,8 @@ def member(row: Any, *names: str) -> Any:
 def count(row: Any, *names: str) -> int | None:
     """Return the first token count under one of the names; None without; BodyError if it is invalid."""
     value = member(row, *names)
-    if value is None:
-        return None
+    if value is None or (type(value) is int and 0 <= value <= _MOST_TOKENS):
+        return value
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if not is_number or not 0 <= value <= _MOST_TOKENS or value != int(value):
         raise BodyError(f"{names[0]} is no count", repr(value), f"0 to {_MOST_TOKENS} tokens")
