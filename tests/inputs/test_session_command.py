@@ -86,16 +86,27 @@ def test_a_page_is_the_same_bytes_and_has_no_text_of_the_log(session, log, tmp_p
     assert "not a page" in session(log, "-o", tmp_path / "a.txt", rc=2)[1]
 
 
-def test_hits_on_an_engine_are_those_of_the_imported_trace(session, log, tmp_path):
-    (tmp_path / "s.yaml").write_text("tiers: {gpu: {capacity: 2000 blocks}}\n")
-    found = json.loads(session(log, "-c", tmp_path / "s.yaml", "--format", "json")[0])["engine"]
-    trace, out = tmp_path / "t.jsonl", tmp_path / "out"
+def test_hits_and_machines_on_an_engine_are_those_of_the_imported_and_the_edited_trace(
+    session, log, tmp_path
+):
+    config, trace, short = tmp_path / "s.yaml", tmp_path / "t.jsonl", tmp_path / "short.jsonl"
+    config.write_text("tiers: {gpu: {capacity: 8000 blocks}}\nslo: {ttft: 60s}\n")
+    out, _ = session(log, "-c", config, "--compact-at", "20k", "--format", "json")
+    found = json.loads(out)["engine"]
     assert run(["trace", "import", str(log), "-o", str(trace)]) == 0
-    settings = ["--set", "trace.block_size=16", "-o", str(out)]
-    assert run(["simulate", str(trace), "-c", str(tmp_path / "s.yaml"), *settings]) == 0
-    summary = json.loads((out / "summary.json").read_text())
-    assert found["hit_tokens"] == summary["cache"]["hit_tokens"]
-    assert found["ttft_ms"] == summary["latency"]["ttft"]
+    edit = ["--trace-block-size", "16", "--compact-at", "20k", "-o", str(short)]
+    assert run(["trace", "edit", str(trace), *edit]) == 0
+    for each, path in ((found, trace), (found["what_if"]["--compact-at 20k"], short)):
+        settings = ["-c", str(config), "--set", "trace.block_size=16"]
+        assert run(["simulate", str(path), *settings, "-o", str(path) + ".out"]) == 0
+        summary = json.loads(Path(str(path) + ".out", "summary.json").read_text())
+        assert each["hit_tokens"] == summary["cache"]["hit_tokens"]
+        assert each["ttft_ms"] == summary["latency"]["ttft"]
+        assert (
+            each["held_sessions"]
+            == kv.capacity(path, config, sessions=True, **{"trace.block_size": 16}).sessions
+        )
+    assert "sessions at a time" in session(log, "-c", config)[0]
 
 
 def broken(lines):

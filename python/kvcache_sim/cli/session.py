@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from kvcache_sim.base.errors import EXIT_OK, EXIT_THRESHOLD, UsageError
 from kvcache_sim.base.values import Value
 from kvcache_sim.cli.declared import Argument, Option
-from kvcache_sim.cli.notices import remark
+from kvcache_sim.cli.notices import remark, warn
 from kvcache_sim.cli.verb import verb_app
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from kvcache_sim.extras.session.what_if import Edit
 
 app = verb_app()
@@ -114,6 +116,7 @@ def session(logs: Logs, what_ifs: WhatIfs, gate: Against, printed: Printed) -> i
     from kvcache_sim.base.output import refuse_existing, write_new
     from kvcache_sim.extras.session.as_json import as_json
     from kvcache_sim.extras.session.asked import Asked
+    from kvcache_sim.extras.session.bill import most_at_once
     from kvcache_sim.extras.session.screen import screen
 
     if gate.fail_if != "+2%" or gate.volume or gate.github:
@@ -131,8 +134,11 @@ def session(logs: Logs, what_ifs: WhatIfs, gate: Against, printed: Printed) -> i
     if logs.config is not None:
         from kvcache_sim.extras.session.engine import engine_json, engine_text, on_engine
 
-        found = on_engine(logs.logs, logs.config)
-        engine, said = {"engine": engine_json(found)}, f"\n{engine_text(found, logs.logs, logs.config)}"
+        found = on_engine(logs.logs, logs.config, what_ifs.edits(), _held(logs.config))
+        for line in dict.fromkeys(said for each in found for said in each.warnings):
+            warn(line)
+        text = engine_text(found, logs.logs, logs.config, most_at_once(bill))
+        engine, said = {"engine": engine_json(found)}, f"\n{text}"
     if printed.format == "json":
         print(json.dumps(as_json(bill, edited) | engine, indent=1, allow_nan=False))
     else:
@@ -143,6 +149,14 @@ def session(logs: Logs, what_ifs: WhatIfs, gate: Against, printed: Printed) -> i
         write_new(printed.output, page(bill, edited).encode(), printed.force)
         print(f"wrote {printed.output}", file=sys.stderr)
     return EXIT_OK
+
+
+def _held(config: Path) -> Callable[[Path], int | None]:
+    """Return the search for the most sessions at a time of a trace on a scenario."""
+    from kvcache_sim.api.sizing import capacity
+    from kvcache_sim.extras.session.engine import TRACE_SETTINGS
+
+    return lambda trace: capacity(trace, config, sessions=True, **TRACE_SETTINGS).sessions or 0
 
 
 def _gate(logs: Logs, gate: Against, printed: Printed) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
 
 from kvcache_sim.base.values import Value
 from kvcache_sim.extras.session.calls import Call, Counts, Predicted
@@ -135,6 +136,15 @@ def bill_of(
         prices.output,
         tuple(said),
     )
+
+
+def most_at_once(bill: Bill) -> int:
+    """Return the most sessions that had begun and not ended at a time."""
+    ends: dict[str, list[int]] = {}
+    for call in bill.calls:
+        ends.setdefault(call.conversation.session, [call.start_ns, call.first_ns])[1] = call.first_ns
+    starts = [(start, 1) for start, _ in ends.values()]
+    return max(accumulate(step for _, step in sorted([*starts, *((end, -1) for _, end in ends.values())])))
 
 
 def counts_of(predicted: Predicted) -> Counts:

@@ -24,6 +24,8 @@ from kvcache_sim.workload.context_edits import ContextEdit, EditedContext, parse
 #: The context window that a percentage is of.
 WINDOW_TOKENS = 200_000
 _CONTEXT = ContextEdit()
+#: Edits of what a prompt has.
+CONTEXT_EDITS = ("compact-at", "drop-results-older")
 #: Edits that ``best`` tries.
 _SENSIBLE = (
     ("ttl", "5m"),
@@ -224,8 +226,8 @@ def _with_prompts(sessions: Sessions, kind: str, edit: Callable[[list[Segment]],
 
 
 def _compacted(sessions: Sessions, value: str) -> Edited:
-    limit = parse_compact_at(value, WINDOW_TOKENS)
-    edit = msgspec.structs.replace(_of_log(sessions), compact_at_tokens=limit)
+    edit = context_of(Edit("compact-at", value), _of_log(sessions))
+    limit = edit.compact_at_tokens
     said = f"an instruction of {edit.instruction_tokens:,} and a summary of {edit.summary_tokens:,} tokens"
     whole = without_compactions(sessions.sized, edit.instruction_tokens)
     calls = _contexts(whole, edit)
@@ -236,13 +238,21 @@ def _compacted(sessions: Sessions, value: str) -> Edited:
 
 
 def _dropped(sessions: Sessions, value: str) -> Edited:
-    if not value.isdecimal():
-        raise UsageError("not a number of results", got=repr(value), expected="such as 5")
+    edit = context_of(Edit("drop-results-older", value), sessions.context)
     if not any(part.kind == "tool_result" for each in sessions.sized for part in each.prompt):
         raise UsageError("the logs have no results of tools")
-    edit = msgspec.structs.replace(sessions.context, kept_results=int(value))
     said = f"a placeholder of {edit.placeholder_tokens} tokens for each dropped result"
     return msgspec.structs.replace(sessions.edited(_contexts(sessions.sized, edit)), given=(said,))
+
+
+def context_of(edit: Edit, sizes: ContextEdit) -> ContextEdit:
+    """Return an edit of contexts (``CONTEXT_EDITS``) with the lengths of what it adds; raises UsageError."""
+    if edit.name == "compact-at":
+        limit = parse_compact_at(edit.value, WINDOW_TOKENS)
+        return msgspec.structs.replace(sizes, compact_at_tokens=limit)
+    if not edit.value.isdecimal():
+        raise UsageError("not a number of results", got=repr(edit.value), expected="such as 5")
+    return msgspec.structs.replace(sizes, kept_results=int(edit.value))
 
 
 def _of_log(sessions: Sessions) -> ContextEdit:

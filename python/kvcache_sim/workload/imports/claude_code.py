@@ -41,8 +41,8 @@ _COUNTS = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_toke
 class _Chain:
     """A conversation: what waits for its next call, and its last with the id of its message.
 
-    ``parent`` is the line of another file that it continues, ``tools`` and ``system`` are the last known, ``head``
-    both.
+    ``parent`` is the line of another file that it continues, ``tools`` and ``system`` are the last known,
+    ``head`` both.
     """
 
     at_ns: int | None = None
