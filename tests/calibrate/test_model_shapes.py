@@ -12,7 +12,6 @@ from kvcache_sim.model.attention import HeadAttention, LayerCache, LinearAttenti
 from kvcache_sim.model.gpus import load_gpu
 from kvcache_sim.model.kv_capacity import (
     EngineMemory,
-    default_engine,
     kv_blocks,
     kv_capacity,
     kv_capacity_bytes,
@@ -31,7 +30,6 @@ from kvcache_sim.model.layer_group import (
 )
 from kvcache_sim.model.model_spec import ModelSpec
 from kvcache_sim.model.rank_work import expert_layers
-from kvcache_sim.model.releases import parse_release
 from kvcache_sim.model.roofline import attention_work, linear_layers, moved_bytes_per_token
 from layer_shapes import five_layers
 from support.examples import examples
@@ -147,20 +145,6 @@ def test_weights_of_layers_and_their_bytes_by_hand():
     assert moved_bytes_per_token(one.groups[2], one, 1) == (768, 0)
     work = attention_work(replace(one, kv_dtype="fp8"), 2)
     assert [work.flops_per_pair, work.flops_per_token, work.read_bytes_per_past_token] == [4 * 320, 0, 4 * 40]
-
-
-@pytest.mark.parametrize(
-    ("batch", "engines"),
-    [
-        ((8192, 1024), "h100 0.8.0, h200 0.8.4, a100 0.8.5, b200 0.9.0"),
-        ((2048, 1024), "a100 0.8.0"),
-        ((2048, 256), "a100 0.8.4, b200 0.8.4, a100 0.9.0, rtx4090 0.9.0"),
-    ],
-)
-def test_an_engine_has_its_releases_batch(batch, engines):
-    for gpu, release in (each.split() for each in engines.split(", ")):
-        engine = default_engine(load_gpu(gpu), parse_release(f"vllm@{release}"))
-        assert (engine.max_num_batched_tokens, engine.max_num_seqs) == batch
 
 
 def test_what_a_gpu_has_is_as_reported_or_estimated():

@@ -157,25 +157,6 @@ def test_why_a_prompt_missed():
     assert misses["evicted_before_ns"]["max"] == 20
 
 
-@pytest.mark.parametrize(
-    ("by", "ages", "admitted"), [(-1, (None, None), 0), (0, (3, 30), 2), (1, (2, 20), 2), (2, (1, 10), 2)]
-)
-def test_a_block_is_evicted_by_a_demand_or_was_never_admitted(by, ages, admitted):
-    """Of a record made by hand: the second a b misses both, or finds that they never came in."""
-    trace = trace_of([["a", "b"], ["c"], ["d"], ["a", "b"]], arrival_ns=[0, 10, 20, 30])
-    request = ReplayRequest(trace, 4, 2, last_partial="keep", explain=True)
-    prompts, none = blocks_of_prompts(request), np.zeros(4, np.uint32)
-    misses = explained(request, prompts, "lru", none, np.array([3, by, 2]))
-    found = [misses["misses"].get(f"evicted_before_{unit}", {}).get("max") for unit in ("requests", "ns")]
-    assert tuple(found) == ages
-    rows = misses["requests"]
-    assert (rows["evicted_tokens"][3], rows["not_admitted_tokens"][3]) == (4 * admitted, 8 - 4 * admitted)
-    # without a record: a block as deep as the cache is large was never admitted
-    rows = explained(replace(request, capacity_blocks=1), prompts, "belady", none)["requests"]
-    assert (rows["evicted_tokens"][3], rows["not_admitted_tokens"][3]) == (4, 4)
-    assert explained(replace(request, explain=False), prompts, "belady", none) == {}
-
-
 def test_an_id_twice_in_a_prompt_is_a_trace_error():
     with pytest.raises(TraceError, match="names id 0 twice"):
         run(ReplayRequest(trace_of([["a", "b", "a"]]), 4, 3), "lru")
@@ -321,13 +302,6 @@ def rates(request, policy, order, sizes):
 def test_the_table_of_the_conversation_trace(policy, order):
     request = ReplayRequest(conversation(), 512, 1, last_partial="keep")
     assert rates(request, policy, order, CONVERSATION_BLOCKS) == CONVERSATION[policy, order]
-
-
-def test_the_flat_queue_of_the_conversation_trace():
-    request = ReplayRequest(conversation(), 512, 1, last_partial="keep", discipline="flat")
-    for capacity, rate in ((1_000, 0.0445), (10_000, 0.1814), (30_000, 0.2934), (100_000, 0.3563)):
-        result = run(request, "fifo", capacity_blocks=capacity)
-        assert round(result["prefix_lookup"]["block_hit_rate"], 4) == rate
 
 
 def test_lru_counts_of_the_conversation_trace():

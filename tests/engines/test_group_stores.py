@@ -13,7 +13,7 @@ from kvcache_sim.base.errors import KvsimError
 from kvcache_sim.cache.groups import GroupSettings
 from kvcache_sim.cache.settings import CacheSettings
 from kvcache_sim.cli.main import run as kvsim
-from kvcache_sim.metrics.cache_groups import junctions_of, summarize_groups
+from kvcache_sim.metrics.cache_groups import summarize_groups
 from kvcache_sim.metrics.columns import STATUSES
 from kvcache_sim.metrics.load_run import load_run
 from kvcache_sim.metrics.miss_causes import miss_causes
@@ -153,15 +153,6 @@ tiers: {gpu: {capacity: 4GiB}}
 """
 
 
-def test_a_size_is_blocks_of_the_groups():
-    settings = scenario_from_text(BASE, "s.yaml", Path.cwd()).settings
-    assert settings.cache.groups is not None
-    assert [g.name for g in settings.cache.groups.layout.groups] == ["swa128", "full"]
-    # 18 layers of 8 heads of 64, keys and values of 2 bytes: one group's page for 64 tokens
-    assert settings.cache.block_bytes == 18 * 2 * 8 * 64 * 2 * 64
-    assert settings.machines[0].tiers[0].capacity_blocks == (4 << 30) // settings.cache.block_bytes
-
-
 def test_an_interval_needs_windows_or_states():
     overrides = ["cache.retention_interval=1024", "model=llama-3-8b"]
     with pytest.raises(KvsimError, match="all layers of llama-3-8b keep every block"):
@@ -254,14 +245,6 @@ def test_tokens_a_group_did_not_keep_are_reported_by_cause_and_by_group(kind, ca
     assert [own["lost_not_kept_tokens"] for own in groups.values()] == [0, 192]
     assert [own["lost_evicted_tokens"] for own in groups.values()] == [0, 0]
     assert list(groups) == [group.name for group in drawn.layout.groups]
-
-
-def test_junctions_belong_to_the_row_of_their_request_and_machine():
-    rows = {"request": [3, 0, 2], "machine": [1, 0, 0]}
-    columns = {"request": [0, 2, 2, 3], "machine": [0, 0, 1, 0], "junction_tokens": [32, 48, 64, 80]}
-    tokens, causes = junctions_of(rows, columns | {"cause": [0, 1, 0, 1]})
-    assert tokens.tolist() == [0, 32, 48]
-    assert causes.tolist() == [0, 0, 1]
 
 
 def test_groups_of_one_kind_have_distinct_names():

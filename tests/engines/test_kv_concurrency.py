@@ -167,7 +167,7 @@ def test_gemma_and_gpt_oss():
 def test_the_smaller_kind_is_padded_by_release(release, nearly_equal, a_third_more):
     """Groups of the larger kind: of 13 layers next to 12 (gpt-oss-20b with a draft), of 4 next to 3."""
     full, window = HeadAttention(8, 4, 8), HeadAttention(8, 4, 8, window_tokens=32)
-    for small, large, groups in ((12, 13, nearly_equal), (3, 4, a_third_more)):
+    for small, large, groups in ((12, 13, nearly_equal), (3, 4, a_third_more), (2, 3, 2)):
         layout = kv_layout(spec_of(*[full] * large, *[window] * small), release=release)
         assert [group.kind for group in layout.groups].count("full") == groups
         assert layout.layers_per_group == (large if groups == 1 else small)

@@ -170,23 +170,6 @@ def test_without_a_bound_nothing_is_lost_to_eviction(request):
 # layouts
 
 
-def test_groups_of_models():
-    oss = kv_layout(load_model("gpt-oss-120b"))
-    assert [(group.name, len(group.layers)) for group in oss.groups] == [("swa128", 18), ("full", 18)]
-    # 2 × 8 heads × 64 numbers of 2 bytes a token, 16 tokens, 18 layers.
-    assert oss.bytes_per_block == 2 * 8 * 64 * 2 * 16 * 18
-    assert kv_layout(load_model("gpt-oss-120b"), 8).bytes_per_block == oss.bytes_per_block // 8
-    gemma = kv_layout(load_model("gemma-4-26b"))
-    assert {group.block_size_tokens for group in gemma.groups if group.kind == "full"} == {32}
-    qwen = kv_layout(load_model("qwen3.5-35b-a3b"))
-    assert [group.name for group in qwen.groups] == ["mamba"] * 3 + ["full"]
-    # The state is 32 × 128 × 128 numbers of 4 bytes and 3 × 8192 of 2; a page of 1,056 tokens holds it.
-    state = 32 * 128 * 128 * 4 + 3 * 8192 * 2
-    size = qwen.groups[3].block_size_tokens
-    assert (size - 16) * 2 * 2 * 256 * 2 < state <= size * 2 * 2 * 256 * 2 == qwen.page_bytes
-    assert [group.kind for group in kv_layout(load_model("deepseek-v3.2")).groups] == ["full"]
-
-
 def test_a_state_raises_the_block_as_the_engine_does():
     """Qwen3-Next's state of 1,097,728 bytes needs 536 tokens of 2,048 bytes, in multiples of 16: 544."""
     layout = kv_layout(load_model("qwen3-next-80b-a3b"))

@@ -11,7 +11,7 @@ from kvcache_sim.scenario.load import scenario_from_text
 from kvcache_sim.scenario.requests import read_requests
 from kvcache_sim.simulation import RunOptions
 from kvcache_sim.workload.readers.answers_unknown import ANSWER_TOKENS
-from kvcache_sim.workload.readers.read import read_report, read_trace
+from kvcache_sim.workload.readers.read import read_report
 from kvcache_sim.workload.readers.settings import ReadSettings
 from kvcache_sim.workload.toolbox.write import mooncake_lines
 from kvcache_sim.workload.trace import OPEN_LOOP
@@ -321,12 +321,6 @@ def test_rounds_of_conversations_without_a_request_of_their_own(tmp_path):
     assert trace.input_tokens[8] == 2  # all of its prompt in one turn
 
 
-def test_turns_without_a_limit_are_counted_in_a_note(tmp_path):
-    turns = [said("a", max_tokens=None), said("b"), said("c", max_tokens=None)]
-    made = read(tmp_path, [conversation("x", *turns)], CHARACTERS)
-    assert "2 turns do not limit their answers: 256 tokens are assumed" in " ".join(made.trace.warnings)
-
-
 @pytest.mark.parametrize("seed", range(10))
 def test_drawn_graphs_against_a_walk_of_their_own(tmp_path, seed):
     """Every conversation is of a tree: a request comes after its turn before, what it joins, or the
@@ -375,22 +369,6 @@ def test_a_graph_runs_and_an_answer_is_found_again(tmp_path):
     rows = execute(scenario, read_requests(scenario), RunOptions()).run.requests
     assert rows["cached_prefix_length_used"].tolist() == [0, 96]
     assert rows["arrival_ns"][1] == rows["finish_ns"][0] + MS
-
-
-def test_the_formats_find_themselves_and_leave_others_alone(tmp_path):
-    chat = tmp_path / "chat.jsonl"
-    chat.write_text(
-        json.dumps({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]})
-    )
-    assert len(read_trace(chat)) == 1
-    assert read(tmp_path, [conversation("a", said("x"))]).format == "aiperf-dag"
-    assert (
-        read(
-            tmp_path,
-            [{"session_id": "a", "orchestrator": True, "spawns": ["b"]}, conversation("b", said("x"))],
-        ).format
-        == "aiperf-dag"
-    )
 
 
 def test_conversations_are_at_most_100_within_each_other(tmp_path):

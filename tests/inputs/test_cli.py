@@ -107,11 +107,6 @@ def test_exit_codes_are_documented(capsys):
     assert {kind.exit_code for kind in family} <= set(EXIT_CODES)
 
 
-def test_the_topic_of_channels_fits_a_narrow_terminal(capsys):
-    assert main.run(["help", "channels"]) == 0
-    assert max(map(len, capsys.readouterr().out.splitlines())) <= 80
-
-
 def test_help_and_the_page_of_channels_have_the_same_edges(capsys):
     page = (Path(__file__).parents[2] / "docs" / "understand" / "tiers-and-channels.md").read_text()
     assert main.run(["help", "channels"]) == 0

@@ -299,19 +299,6 @@ def test_the_context_of_a_model_of_cache_groups_needs_what_its_windows_leave():
                 served(*given, text=AUTO)
 
 
-def test_a_machine_of_its_own_is_refused_too():
-    machines = [
-        "cluster.machines=2",
-        "machines=[{}, {replica: {step_time: 'roofline:llama-3.1-8b@rtx4090'}}]",
-    ]
-    with pytest.raises(UsageError, match="holds no request"):
-        served(*machines, text=AUTO)
-    assert (
-        served(*machines, "replica.max_model_len=20000", text=AUTO).settings.machines[1].replica.max_model_len
-        == 20_000
-    )
-
-
 def test_a_model_whose_configuration_states_no_length_takes_any(tmp_path):
     path = tmp_path / "config.json"
     path.write_text(json.dumps(LLAMA))

@@ -91,29 +91,6 @@ def test_the_upper_bound_is_that_of_the_plain_replay(kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("more", [{}, {"loop": "closed"}, {"loop": "closed", "concurrency": 3}])
-def test_streamed_rows_are_the_rows_in_memory(kind, more):
-    mapping = {"requests": 3000, "block_size": 16, **SMALL[kind], **more}
-    trace = build(kind, mapping, 5)
-    out = io.StringIO()
-    assert write_jsonl(settings_of(kind, mapping), 5, out) == 3000
-    rows = [json.loads(line) for line in out.getvalue().splitlines()]
-    dense: dict[int, int] = {}
-    for i, row in enumerate(rows):
-        assert [dense.setdefault(x, len(dense)) for x in row["hash_ids"]] == prompt_ids(trace, i)
-        assert row["input_length"] == trace.input_tokens[i]
-        assert row["output_length"] == trace.output_tokens[i]
-        if trace.think_ns[i] < 0:
-            assert round(row["timestamp"] * 10**6) == trace.arrival_ns[i]
-        else:
-            assert round(row["delay"] * 10**6) == trace.think_ns[i]
-        assert row.get("after", -1) == trace.after[i]
-        if trace.session[i] >= 0:
-            assert row["session_id"] == trace.session_names[trace.session[i]]
-            assert row["turn"] == trace.turn[i]
-
-
-@pytest.mark.parametrize("kind", KINDS)
 def test_a_longer_workload_begins_with_the_shorter_one(kind):
     # Chunks depend on the seed and their index alone, so asking for more rows changes none made before.
     more = {"loop": "closed", "concurrency": 1}
@@ -272,14 +249,6 @@ def test_arrivals_at_the_rate_of_a_trace_start_again_at_its_end(tmp_path):
     exposure = np.array([0.0, 1.0, 1.5, 2.9999999999, 3.5, 4.0, 5.0, 7.5, 8.0])
     seconds = np.array([0, 2 / 3, 1, 2, 5, 6, 6 + 2 / 3, 11, 12])
     assert process.times_ns(exposure) / 1e9 == pytest.approx(seconds, abs=1e-8)
-
-
-def test_a_ramp_reaches_its_second_rate():
-    ramp = {"process": "ramp", "from_per_s": 10, "to_per_s": 200, "duration": "100s"}
-    trace = small("diverse", requests=30_000, arrivals=ramp)
-    seconds = trace.arrival_ns / 1e9
-    assert (seconds < 50).sum() == pytest.approx(10 * 50 + 0.5 * 95 * 50, rel=0.06)
-    assert ((seconds >= 100) & (seconds < 110)).sum() == pytest.approx(2000, rel=0.08)
 
 
 @examples(25)

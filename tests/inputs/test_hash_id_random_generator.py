@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim.base import rng
-from kvcache_sim.base.errors import KvsimError, UsageError
+from kvcache_sim.base.errors import UsageError
 from kvcache_sim.base.rng import HashIdRandomGenerator, RandomGenerator
 
 CORPUS = 1_000_000
@@ -222,10 +222,6 @@ def test_aiperf_mode_forbids_numpy_after_a_reseed():
     assert 0 <= generator.random() < 1
 
 
-def test_the_two_modes_are_one_formula():
-    assert rng.hash_id_seed(7, 5) == rng.hash_id_seed(7, 5, "hash_id") != rng.hash_id_seed(7, 5, "")
-
-
 @given(st.integers(-(10**30), 10**30))
 def test_any_integer_is_an_id(hash_id):
     text = f"{BASE_42}:hash_id:{hash_id}"
@@ -335,8 +331,3 @@ def test_real_processes_agree(method):
     for (_, cache), ids in zip(answers, overlapping, strict=True):
         assert cache == {hash_id: here[hash_id] for hash_id in ids}
     assert os.getpid() not in {pid for pid, _ in answers}
-
-
-def test_refusals_are_kvsim_errors_too(hash_rng):
-    with pytest.raises(KvsimError):
-        hash_rng.reseed_for_hash_id(None)

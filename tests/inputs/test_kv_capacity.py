@@ -165,26 +165,10 @@ def test_the_table_states_its_median_misses():
     assert f"H100 is {median(given):.1f} %, of the other rows {median(others):.1f} %" in about
 
 
-def test_kv_capacity_falls_with_everything_that_takes_memory():
-    model, gpu = load_model("llama-3-8b"), load_gpu("h100")
-    plain = kv_capacity(model, gpu, 1, EngineMemory()).kv_bytes
-    for less in (
-        EngineMemory(utilisation=0.8),
-        EngineMemory(max_num_seqs=1024),
-        EngineMemory(max_num_batched_tokens=65_536),
-    ):
-        assert kv_capacity(model, gpu, 1, less).kv_bytes < plain
-    assert kv_capacity(model, gpu, 1, EngineMemory(sampler="fused")).kv_bytes > plain
-    halves = kv_capacity(replace(model, weights=FP8), gpu, 1, EngineMemory()).kv_bytes
-    assert halves > plain + 6 * GIB
-    stages = [kv_capacity(model, gpu, 1, EngineMemory(pipeline_parallel=pp)) for pp in (1, 2)]
-    table = 2 * model.vocab_size * model.hidden_size
-    layers = stages[0].weights_bytes - 2 * table
-    assert stages[1].weights_bytes == layers // 2 + table
+def test_bytes_that_are_given_are_all_that_is_left():
     given = EngineMemory(kv_cache_memory_bytes=12_345)
-    assert {kv_capacity(model, gpu, 1, given).low_bytes, kv_capacity(model, gpu, 1, given).kv_bytes} == {
-        12_345
-    }
+    found = kv_capacity(load_model("llama-3-8b"), load_gpu("h100"), 1, given)
+    assert found.low_bytes == found.kv_bytes == found.high_bytes == 12_345
 
 
 @pytest.mark.parametrize(

@@ -12,20 +12,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from kvcache_sim.base.errors import InputOutputError, TraceError, UsageError
+from kvcache_sim.base.errors import TraceError, UsageError
 from kvcache_sim.base.units import LAST_NS, parse_rate_bytes_per_s, parse_size_bytes, parse_time_ns
 from kvcache_sim.cli.main import run
 from kvcache_sim.extras.study.sweeps.cell import Study
 from kvcache_sim.extras.study.sweeps.coordinator import merge_shards
 from kvcache_sim.extras.study.sweeps.plan import Plan, Resolved, Shard, lay_out
 from kvcache_sim.extras.study.sweeps.space import Space
-from kvcache_sim.extras.study.sweeps.store import CellStore
 from kvcache_sim.extras.study.sweeps.tables import export, result_rows
 from kvcache_sim.metrics.load_run import load_run
 from kvcache_sim.metrics.measure_settings import Edge
-from kvcache_sim.metrics.run_directory import COMPLETE
 from kvcache_sim.scenario import quantities
-from kvcache_sim.scenario.load import load_scenario
 from kvcache_sim.scenario.quantities import Capacity
 from kvcache_sim.workload.generate import build
 from kvcache_sim.workload.readers import read_trace
@@ -260,13 +257,6 @@ def test_a_run_that_was_changed_and_sealed_again_names_what_is_wrong(tmp_path, c
     assert re.search(said, line), line
 
 
-def test_a_marker_that_names_no_file(tmp_path):
-    small_run(tmp_path / "r", 5)
-    (tmp_path / "r" / COMPLETE).write_text("\0\0  x\0\n")
-    with pytest.raises(InputOutputError, match="COMPLETE: not a list of files"):
-        load_run(tmp_path / "r")
-
-
 @pytest.mark.parametrize("argv", [["policies", "list"], ["--help"], ["models", "list"]])
 def test_a_closed_stdout_is_reported(argv):
     command = ["sh", "-c", f'exec "$0" -m kvcache_sim {" ".join(argv)} >&-', sys.executable]
@@ -331,21 +321,3 @@ def test_text_that_a_spreadsheet_would_compute_is_text(tmp_path):
     export(result_rows(plan.cells, {}), tmp_path)
     assert "'=HYPERLINK(1),'-2+3,-2" in (tmp_path / "results.csv").read_text()
     assert pq.read_table(tmp_path / "results.parquet").column("set.b").to_pylist() == ["=HYPERLINK(1)"]
-
-
-def test_a_cell_whose_file_is_a_directory_is_set_aside_and_runs_again(tmp_path, importable):
-    plan = study([{"x": 1}, {"x": 2}])
-    assert sweep(plan, tmp_path / "s").exit_code == 0
-    before = tables(tmp_path / "s")
-    path = CellStore(tmp_path / "s").cells / f"{plan.cells[0].cell_id}.json"
-    path.unlink()
-    path.mkdir()
-    (path / "inside").write_text("")
-    assert sweep(plan, tmp_path / "s").exit_code == 0
-    assert tables(tmp_path / "s") == before
-    assert list((tmp_path / "s" / "quarantine").iterdir())
-
-
-def test_a_scenario_is_found_out_before_its_trace_is_read(index):
-    with pytest.raises(UsageError, match=r"tiers.cpu.capacity: size out of range"):
-        load_scenario(None, ["tiers.cpu.capacity=9e15 TB"])

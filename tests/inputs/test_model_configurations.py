@@ -185,14 +185,6 @@ def test_heads_are_split_and_latents_and_index_keys_repeated():
     assert hybrid.kv_bytes_fixed_per_gpu(2) * 2 == hybrid.kv_bytes_fixed_per_gpu(1)
 
 
-def test_groups_of_layers_that_keep_alike_know_their_layers():
-    caches = model("gpt-oss-120b").caches()
-    assert {cache.reach: layers for cache, layers in caches.items()} == {
-        "window": tuple(range(0, 36, 2)),
-        "all": tuple(range(1, 36, 2)),
-    }
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_a_configuration_written_as_toml_reads_back(name, tmp_path):
     spec = model(name)

@@ -199,7 +199,3 @@ def test_no_code_of_an_id_begins_another(ids):
         names = {rng.hash_id_text(hash_id) for hash_id in [*ids, *near]}
         codes = sorted(tuple(IdCode(corpus).tokens(name).tolist()) for name in names)
         assert all(after[: len(before)] != before for before, after in itertools.pairwise(codes))
-
-
-def test_the_plain_tokenizer_reads_what_it_writes():
-    assert Tokenizer().encode(Tokenizer().decode([3, 1, 4])) == [3, 1, 4]

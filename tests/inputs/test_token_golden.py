@@ -4,21 +4,15 @@
 are no targets.
 """
 
-import hashlib
 import json
 from typing import Any
 
-import numpy as np
 import pytest
 from kvcache_sim import _core
 from kvcache_sim.base import rng
 from kvcache_sim.base.rng import HashIdRandomGenerator, RandomGenerator
-from kvcache_sim.workload.readers import read_trace
-from kvcache_sim.workload.tokens import PromptConfig, PromptGenerator, Tokenizer, TokenWorkers, block_starts
+from kvcache_sim.workload.tokens import PromptConfig, PromptGenerator, Tokenizer
 from support.shared_files import shared
-
-#: SHA-256 of "<id>:<start>\n" for the 182,790 ids of the conversation trace, corpus 1,000,000, root seed 42.
-FULL_TRACE = "759fd19322ac68650558eae3847b580ad7540f8f148cad01ee1ae8ad2f65d675"
 
 
 @pytest.fixture(scope="module")
@@ -90,22 +84,3 @@ def test_token_synthesis(golden, monkeypatch):
         ids = [int(block["hash_id"]) for block in case["blocks"]]
         expected = [token for block in case["blocks"] for token in block["tokens"]]
         assert generator.generate_tokens(len(expected), hash_ids=ids).tolist() == expected
-
-
-@pytest.mark.parametrize("workers", [1, 2])
-def test_the_whole_trace(golden, workers):
-    trace = read_trace(shared("traces/conversation_trace.jsonl"))
-    full = golden["full_trace"]
-    assert trace.sha256[:16] == full["trace_id"]
-    assert trace.distinct_ids == full["unique_hash_ids"] == 182_790
-    config = PromptConfig(1_000_000, trace.block_size, full["trace_id"])
-    base_seed = rng.derive_seed(42, "dataset.prompt.corpus")
-    if workers == 1:
-        starts = block_starts(trace, config, base_seed)
-    else:
-        with TokenWorkers(trace, config, base_seed, workers) as crew:
-            starts = crew.starts()
-            assert sum(count.ids for count in crew.counts) == trace.distinct_ids
-    names = trace.id_names if len(trace.id_names) else np.arange(trace.distinct_ids)
-    lines = "".join(f"{name}:{start}\n" for name, start in zip(names, starts.tolist(), strict=True))
-    assert hashlib.sha256(lines.encode()).hexdigest() == FULL_TRACE == full["sha256_of_lines"]

@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim.base import rng
 from kvcache_sim.base.errors import KvsimError, TraceError, UsageError
-from kvcache_sim.workload.readers import ReadSettings, read_trace
 from kvcache_sim.workload.tokens import (
     PromptConfig,
     PromptGenerator,
@@ -19,7 +18,6 @@ from kvcache_sim.workload.tokens import (
 )
 from kvcache_sim.workload.tokens.row_key import trace_row_key
 from kvcache_sim.workload.trace import Trace
-from support.shared_files import shared
 from support.token_rows import Row, trace_of
 
 SEED = 42
@@ -175,35 +173,6 @@ def test_settings_that_do_not_fit_the_trace_are_refused():
 def test_an_empty_trace_has_no_batches():
     trace = trace_of([], BLOCK_SIZE)
     assert rows_of(token_batches(trace, PromptConfig(10, BLOCK_SIZE), BASE_SEED)) == []
-
-
-def test_the_conversation_trace_row_by_row():
-    """Every tenth row, token by token, from the starts that the golden digest pins."""
-    trace = read_trace(shared("traces/conversation_trace.jsonl"))
-    config = PromptConfig(1_000_000, 512, trace.sha256[:16])
-    starts = block_starts(trace, config, BASE_SEED).astype(np.int64)
-    total = row = 0
-    for batch in token_batches(trace, config, BASE_SEED):
-        total += len(batch.tokens)
-        for first, last in zip(batch.offsets[:-1], batch.offsets[1:], strict=True):
-            if row % 10 == 0:
-                ids = trace.block_ids[trace.id_offsets[row] : trace.id_offsets[row + 1]]
-                positions = np.repeat(starts[ids], 512)[: last - first] + np.arange(last - first) % 512
-                assert np.array_equal(batch.tokens[first:last], positions % 1_000_000)
-            row += 1
-    assert (row, total) == (12_031, 144_793_823)
-
-
-def test_a_trace_of_16_token_blocks_is_written():
-    trace = read_trace(
-        shared("traces/sharegpt_llama31_8b_300_b16.jsonl"),
-        settings=ReadSettings(block_size=16, missing_ids="leave"),
-    )
-    config = PromptConfig(1_000_000, 16)
-    assert (
-        sum(len(batch.tokens) for batch in token_batches(trace, config, BASE_SEED))
-        == trace.input_tokens.sum()
-    )
 
 
 def fail(item):

@@ -45,17 +45,6 @@ def test_a_written_workload_reads_back_as_itself(kind, more, tmp_path):
         assert not (made.turn > 0).any()
 
 
-def test_rows_with_the_new_input_only_get_their_history_back(tmp_path):
-    mapping = {"requests": 800, "block_size": 64, "output_tokens": 33}
-    path = tmp_path / "w.jsonl"
-    with open(path, "w") as file:
-        write_jsonl(settings_of("conversational", {**mapping, "prompt_structure": "new_input_only"}), 9, file)
-    read = read_trace(path, settings=ReadSettings(block_size=64))
-    made = build("conversational", mapping, 9)
-    assert np.array_equal(read.input_tokens, made.input_tokens)
-    assert upper_bound_hit_tokens(read).tolist() == upper_bound_hit_tokens(made).tolist()
-
-
 def weka_recount(path):
     """Return (blocks, hit blocks) of the file's sessions, from the text of the file alone."""
     blocks = hits = 0
