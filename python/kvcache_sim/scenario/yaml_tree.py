@@ -21,8 +21,8 @@ MAX_BYTES = 1 << 20
 _KINDS = ("str", "int", "float", "bool", "null", "seq", "map", "timestamp", "merge", "value")
 _INTEGER = r"[-+]?(0|[1-9][0-9]*)"
 _FLOAT = r"[-+]?((0|[1-9][0-9]*)(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]+)?"
-#: Text that is a plain scalar in any context: it needs no YAML parser.
-_PLAIN = r"[A-Za-z0-9/](?:[A-Za-z0-9._/+-]| (?=[A-Za-z0-9._/+]))*"
+#: Text that is a plain scalar behind a key: it needs no YAML parser.
+_PLAIN = r"[A-Za-z0-9/](?:[A-Za-z0-9._/+@=,-]|:(?=[A-Za-z0-9./])| (?=[A-Za-z0-9._/+]))*"
 _TAGS = {f"tag:yaml.org,2002:{name}" for name in _KINDS}
 _WORDS: dict[str, object] = {"": None, "~": None, "null": None, "true": True, "false": False}
 _NOT_FINITE = {".nan", ".inf", "-.inf", "+.inf"}
