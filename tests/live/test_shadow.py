@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim.extras.live.shadow.caches import OtherCache, Share, engine_share, other_shares
+from kvcache_sim.extras.live.shadow.causes import missed_blocks
 from kvcache_sim.extras.live.shadow.following import Following
 from kvcache_sim.extras.live.shadow.watch import Compared, line
 from kvcache_sim.workload.imports.kv_batch import KvBatch, KvEvent
@@ -132,11 +133,22 @@ def test_the_events_of_a_small_engine_are_its_look_ups(data):
     asked = sum(each[2] for each in counted)
     assert engine_share(own) == Share(sum(each[1] for each in counted), asked)
     assert engine_share(own, below=True) == Share(sum(each[3] for each in counted), asked)
-    seen, unbounded = set(), 0
+    seen, unbounded, fresh_blocks = set(), 0, 0
     for n, (blocks, _, prompt_blocks, _) in enumerate(kept):
         hit = next((k for k, block in enumerate(blocks) if block not in seen), len(blocks))
+        fresh_blocks += max(prompt_blocks - hit, 0) if n >= len(kept) - len(counted) else 0
         unbounded += min(hit, prompt_blocks) if n >= len(kept) - len(counted) else 0
         seen |= set(blocks)
+    missed = missed_blocks(own)
+    assert sum(missed.values()) == asked - sum(each[1] + each[3] for each in counted)
+    if (
+        not engine.sizes["CPU"] and kept is expected
+    ):  # nothing new was computed before: only what was evicted comes again
+        lost = missed.get("evicted" if engine.evicted else "not_admitted", 0)
+        assert (missed.get("never_seen", 0) + missed.get("diverged", 0), lost) == (
+            fresh_blocks,
+            sum(missed.values()) - fresh_blocks,
+        )
     others = [OtherCache("u", "unbounded")]
     others += [OtherCache("all", more_blocks=len(seen)), OtherCache("x", times=len(seen))]
     others += [OtherCache("twice", times=2), OtherCache("9 more", more_blocks=9), OtherCache("none", times=0)]

@@ -76,7 +76,7 @@ def other_shares(engine: Engine, engine_blocks: int, others: Sequence[OtherCache
     """
     if not engine.look_ups:
         return [Share() for _ in others]
-    prompts = _prompts(engine.look_ups, engine.state.block_size)
+    prompts = prompts_of(engine.look_ups, engine.state.block_size)
     asked = int(prompts.limits[engine.warming :].sum(dtype=np.int64))
     shares = []
     for other in others:
@@ -88,7 +88,7 @@ def other_shares(engine: Engine, engine_blocks: int, others: Sequence[OtherCache
     return shares
 
 
-def _prompts(look_ups: Sequence[LookUp], block_size: int) -> PromptBlocks:
+def prompts_of(look_ups: Sequence[LookUp], block_size: int) -> PromptBlocks:
     """Return lookups as prompts; the answer's blocks are stored with them and are no hits."""
     n = len(look_ups)
     dense: dict[int | str, int] = {}

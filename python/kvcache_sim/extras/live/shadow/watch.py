@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from kvcache_sim.base.units import NS_PER_S
 from kvcache_sim.extras.live.shadow.caches import OtherCache, Share, engine_share, other_shares
 from kvcache_sim.extras.live.shadow.capture import Capture, Captured
+from kvcache_sim.extras.live.shadow.causes import causes_text
 from kvcache_sim.extras.live.shadow.feed import Feed
 from kvcache_sim.extras.live.shadow.following import Following
 from kvcache_sim.workload.imports.kv_batch import KvBatch
@@ -128,12 +129,14 @@ def _since(span_ns: float) -> str:
 
 
 def remarks(following: Following) -> list[str]:
-    """Return remarks on uncounted lookups and missing figures."""
+    """Return remarks on the causes of misses, uncounted lookups and missing figures."""
     engines = list(following.engines.values())
     unknown, forgotten = sum(e.unknown for e in engines), sum(e.forgotten for e in engines)
     found = []
     if not engines:
         found.append("no batch received: check --enable-kv-cache-events and the endpoint of the engine")
+    if causes := causes_text(engines):
+        found.append(causes)
     if unknown:
         found.append(f"{unknown:,} lookups are not counted: their prefixes were stored before the start")
     if forgotten:
