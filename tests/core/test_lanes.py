@@ -68,6 +68,29 @@ def test_primers_make_the_hits_of_the_profile(tmp_path, primers, cached):
     assert times_s(made, barrier)[-3:] == [(1, 9), (9, 14), (69, 79)]
 
 
+@pytest.mark.parametrize(
+    ("setting", "prompts", "profile"),
+    [
+        # s1 ends the sub-agent, so that r2 is due; r3 waits its 55 s behind r2
+        ("1", [512, 256, 384], [(0, 5), (60, 70)]),
+        # r2 is the next one by time: r3 waits what is left of 100 s after the end of r2 at 45 s
+        ("2", [512, 256, 384, 768], [(55, 65)]),
+        ("9", [512, 256, 384, 768], [(55, 65)]),  # one request of a lane is left
+        ("3, workload.warmup=repeat", [512, 256, 512, 256, 512], [(1, 9), (9, 14), (69, 79)]),
+    ],
+)
+def test_a_warm_up_goes_on_behind_the_primers_or_repeats_them(tmp_path, setting, prompts, profile):
+    settings = f"workload.warmup_requests={setting}".split(", ")
+    made = run(tmp_path, [agent()], *ENTERED, "workload.plays=1", *settings)
+    n = len(prompts)
+    assert made.run.requests["input_tokens"][:n].tolist() == prompts
+    assert times_s(made)[2:n] == [(9 + k, 10 + k) for k in range(n - 2)]
+    assert times_s(made, 9 + n - 2)[n:] == profile
+    assert made.summary["requests"]["arrived"] == len(profile)
+    until = run(tmp_path, [agent()], *ENTERED, "workload.plays=1", *settings, "measure.duration=56s")
+    assert until.summary["requests"]["arrived"] == sum(at < 56 for at, _ in profile)
+
+
 def test_idle_time_is_cut_while_nothing_is_in_flight_anywhere_or_in_the_tree(tmp_path):
     capped = run(tmp_path, [agent()], *ENTERED, "workload.idle_cap=10s")
     assert times_s(capped, 9)[4:6] == [(24, 34), (34, 38)]

@@ -190,7 +190,7 @@ def digests() -> dict[str, str]:
 
 
 DIGESTS = """
-Scenario:75cef7a8 TraceSection:1a90b087 PrefixSection:b346befd CacheSection:c6e16d72
+Scenario:95a532b5 TraceSection:1a90b087 PrefixSection:b346befd CacheSection:c6e16d72
 SessionViewSection:8aa32855 PrefixViewSection:b709e239 TiersSection:84ed274a TierSection:c071bd9e
 ReplicaSection:e8c67a33 SpeculationSection:bbebcffb ClusterSection:37a794fd SharedPoolSection:86b31927
 AffinitySection:19b7ad81 PoolChannelsSection:4737dc30 PoolsSection:9b83948e RouterSection:4b9e5652
@@ -198,7 +198,7 @@ RouterViewSection:f5f4c55c RouterIndexSection:9750b2f4 HandoverSection:e8534808 
 FetchSection:957c6c7f
 WriteSection:73fb7172 PrefetchSection:52add8d8 FleetSection:46dd992a FleetEventSection:eba4125d
 FaultSection:8683071a ScalingSection:1205d2b1 ScheduleSection:20b6b31d WarmupSection:8c875f44
-MeasureSection:9180340a SloSection:228cda0f SloClassSection:9937e293 RetentionSection:91fe275a
+MeasureSection:e148c25a SloSection:228cda0f SloClassSection:9937e293 RetentionSection:91fe275a
 TenantsSection:2b243ce0 TenantSection:dd7e2037 ModelsSection:d5a3f25f ServedModelSection:a20f2221
 AdaptersSection:6c1a498b CostSection:59ee0158 MachineSection:80e9a839
 """

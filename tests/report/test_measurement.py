@@ -79,8 +79,8 @@ EDGES |= st.builds(Edge, share=st.sampled_from([0.1, 0.25, 0.5]))
 
 
 @examples(150)
-@given(st.lists(st.integers(0, 12), min_size=3, max_size=12).map(sorted), EDGES, EDGES)
-def test_what_is_measured_is_decided_request_by_request(arrivals, warmup, cooldown):
+@given(st.lists(st.integers(0, 12), min_size=3, max_size=12).map(sorted), EDGES, EDGES, st.integers(1, 14))
+def test_what_is_measured_is_decided_request_by_request(arrivals, warmup, cooldown, duration):
     trace, n = trace_of([[k] for k in range(len(arrivals))], arrival_ns=arrivals), len(arrivals)
 
     def left_out(edge, rank, since):
@@ -89,11 +89,13 @@ def test_what_is_measured_is_decided_request_by_request(arrivals, warmup, cooldo
         return rank < (edge.requests if edge.share is None else math.floor(n * edge.share))
 
     expected = [
-        not left_out(warmup, k, at - arrivals[0]) and not (left_out(cooldown, n - 1 - k, arrivals[-1] - at))
+        not left_out(warmup, k, at - arrivals[0])
+        and not left_out(cooldown, n - 1 - k, arrivals[-1] - at)
+        and at < arrivals[0] + duration
         for k, at in enumerate(arrivals)
     ]
     if any(k for k in expected):
-        own = MeasuredRequests(4, Measure(warmup, cooldown), trace)
+        own = MeasuredRequests(4, Measure(warmup, cooldown, duration), trace)
         rows = {"request": np.arange(n), "arrival_ns": np.array(arrivals)}
         assert own.is_measured(rows).tolist() == expected
         assert own.arrivals().at_ns.tolist() == [

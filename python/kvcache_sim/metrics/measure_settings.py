@@ -21,7 +21,9 @@ class Edge(Value):
 
 
 class Measure(Value):
-    """The parts left out at the start and at the end."""
+    """The parts left out at the start and at the end, and what arrives after a time."""
 
     warmup: Edge = Edge()
     cooldown: Edge = Edge()
+    #: From the first arrival, or from the end of the preparation; None: no limit.
+    duration_ns: int | None = None

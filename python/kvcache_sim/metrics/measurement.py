@@ -100,6 +100,8 @@ class MeasuredRequests:
             if measure.warmup.auto:
                 begins = sorted({first + n * part // _PARTS for part in range(_MOST_PARTS + 1)})
             self._from_ns, self._to_ns = _times(measure, trace)
+        #: The end of the preparation so far.
+        self._prepared_ns = 0
         #: True if each arrival is known before the run; a stream has no other arrivals.
         self._is_open = trace is None or _is_open(trace)
         self._arrival_ns = trace.arrival_ns if trace is not None and self._is_open else None
@@ -137,6 +139,7 @@ class MeasuredRequests:
         self.began = True
         self.windows.add(rows)
         self._rejected.append(rows["request"][rows["status"] == _REJECTED])
+        self._see_preparation(rows)
         if self.times is not None:
             self.times.add(rows)
         for begin, totals in self._totals.items():
@@ -145,7 +148,16 @@ class MeasuredRequests:
 
     def is_measured(self, part: Part) -> NDArray[np.bool_] | None:
         """Return a mask of the measured rows; None before the end if it depends on the whole run."""
-        return None if self._begin is None else self._inside(arrays_of(part), self._begin)
+        rows = arrays_of(part)
+        self._see_preparation(rows)
+        return None if self._begin is None else self._inside(rows, self._begin)
+
+    def _see_preparation(self, rows: Mapping[str, NDArray[Any]]) -> None:
+        """Move the end of the measured time behind requests of the preparation among some rows."""
+        if self._preparation and self.measure.duration_ns is not None and "finish_ns" in rows:
+            ends_ns = rows["finish_ns"][rows["request"] < self._preparation]
+            self._prepared_ns = max(self._prepared_ns, int(ends_ns.max(initial=0)))
+            self._to_ns = self._prepared_ns + self.measure.duration_ns
 
     def is_inside(self, rows: Mapping[str, NDArray[Any]]) -> NDArray[np.bool_]:
         """Return a mask of the measured rows, from their numbers and arrivals, after the run."""
@@ -253,8 +265,9 @@ def _times(measure: Measure, trace: Trace) -> tuple[int, int]:
     known: NDArray[np.int64] = trace.arrival_ns[trace.think_ns == OPEN_LOOP]
     first = int(known.min()) if len(known) else 0
     begin = first + measure.warmup.time_ns if measure.warmup.time_ns is not None else 0
+    end = _NO_END if measure.duration_ns is None else first + measure.duration_ns
     if measure.cooldown.time_ns is None:
-        return begin, _NO_END
+        return begin, end
     if len(known) < len(trace):
         raise UsageError(
             "a time before the end is not known",
@@ -262,7 +275,7 @@ def _times(measure: Measure, trace: Trace) -> tuple[int, int]:
             got="requests that wait for others",
             expected="a share or a number of requests",
         )
-    return begin, int(known.max()) - measure.cooldown.time_ns + 1
+    return begin, min(int(known.max()) - measure.cooldown.time_ns + 1, end)
 
 
 def _full_from_ns(run: Run) -> int:

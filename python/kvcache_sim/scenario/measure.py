@@ -34,7 +34,7 @@ def measured_requests(scenario: Scenario, trace: Trace | None) -> MeasuredReques
         if section.cooldown is not None and section.cooldown.auto:
             location = scenario.tree.location(("measure", "cooldown"))
             raise UsageError("auto is for measure.warmup", location, hint="name a share, a time or a number")
-        measure = Measure(section.warmup or Edge(), section.cooldown or Edge())
+        measure = Measure(section.warmup or Edge(), section.cooldown or Edge(), section.duration)
     objectives = objectives_of(scenario.model)
     if objectives is not None:
         objectives = objectives.with_fields_of(trace)

@@ -30,12 +30,17 @@ def of_lanes(model: ScenarioModel) -> Iterator[Finding]:
     for key in changed(changes):
         if key == "concurrency" and model.replica.instant:
             yield ("workload", key), "replica.instant is true: requests come one by one"
-        elif key == "primers" and changes.enter is None:
+        elif key in ("primers", "warmup_requests", "warmup") and changes.enter is None:
             yield ("workload", key), "sessions begin at their start: set workload.enter"
         elif key not in ("concurrency", "output_tokens") and changes.concurrency is None:
             yield ("workload", key), "sessions begin as the trace has them: set workload.concurrency"
     if changes.enter is not None and changes.enter[0] > changes.enter[1]:
         yield Contradiction(("workload", "enter"), "its end lies before its begin")
+    if changes.enter and changes.warmup == "repeat":
+        if not changes.warmup_requests:
+            yield ("workload", "warmup"), "workload.warmup_requests is 0"
+        elif changes.primers == "none":
+            yield ("workload", "warmup"), "workload.primers is none: there is nothing to repeat"
     if changes.plays is not None and changes.plays < (changes.concurrency or 0):
         yield Contradiction(
             ("workload", "plays"), "workload.concurrency is larger: sessions would be missing"

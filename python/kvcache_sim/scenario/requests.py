@@ -193,7 +193,7 @@ def _as_load(model: ScenarioModel, trace: Trace) -> Trace:
     entry = None
     if changes.enter is not None:
         low, high = changes.enter
-        entry = Entry(low, high, model.seed, changes.primers)
+        entry = Entry(low, high, model.seed, changes.primers, changes.warmup_requests, changes.warmup)
     return in_lanes(trace, lanes, changes.plays, entry)
 
 

@@ -285,6 +285,10 @@ class MeasureSection(Section):
         EdgeField | None, about("excluded start: auto, 10%, 5m or 1000 requests; null: none")
     ] = None
     cooldown: Annotated[EdgeField | None, about("excluded end: 10%, 5m or 1000 requests; null: none")] = None
+    duration: Annotated[
+        PositiveNs | None,
+        about("only what arrives so long after the first request, or after primers and warm-up; null: all"),
+    ] = None
 
 
 class _LimitsSection(Section):

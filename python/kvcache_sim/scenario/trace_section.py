@@ -7,7 +7,7 @@ from msgspec import Meta
 from kvcache_sim.base.units import NS_PER_S
 from kvcache_sim.scenario.quantities import Count, DurationNs, Finite, PositiveNs
 from kvcache_sim.scenario.section import Section, about
-from kvcache_sim.workload.lanes import Primers
+from kvcache_sim.workload.lanes import Primers, Warmup
 from kvcache_sim.workload.readers.settings import OnBadRow, ReadSettings, TimeOrder, Turns
 from kvcache_sim.workload.synthetic_prefixes import PrefixAssumption
 
@@ -88,6 +88,13 @@ class TraceChanges(Section):
     primers: Annotated[
         Primers, about("with enter: requests that warm the caches at recorded distances, at once, or not")
     ] = "spread"
+    warmup_requests: Annotated[
+        Annotated[int, Meta(ge=0, le=10_000)],
+        about("with enter: requests of one token a lane after the primers, one after another"),
+    ] = 0
+    warmup: Annotated[
+        Warmup, about("these requests: the lane's next ones, which are then history, or its primers again")
+    ] = "advance"
     idle_cap: Annotated[DurationNs | None, about("longest time without any request; null: any")] = None
     tree_idle_cap: Annotated[
         DurationNs | None, about("longest time without a request of a session and its sub-agents; null: any")

@@ -3,7 +3,8 @@
 A lane plays one whole tree at a time. When a play has drained, its lane takes the next tree in file order,
 again from the first one after the last. No pass over the trace shares a block with another pass. The first
 play of a lane may be entered inside its recording: requests before that are history, and the last of each
-stream that continues is sent at first, with one token of answer, so that caches are warm.
+stream that continues is sent at first, with one token of answer, so that caches are warm. More such
+requests may follow, each as the one before has returned: the next ones of the lane, or those primers again.
 
 Source: aiperf 0.13.0, timing/trajectory_source and strategies/agentic_replay.
 """
@@ -21,13 +22,14 @@ from kvcache_sim.base.errors import UsageError
 from kvcache_sim.base.units import NS_PER_S
 from kvcache_sim.base.values import Value
 from kvcache_sim.workload.rows import flat_positions, select_rows
-from kvcache_sim.workload.sessions import planned_starts_ns, predecessors, trees_of
+from kvcache_sim.workload.sessions import planned_starts_ns, predecessors, previous_turns, trees_of
 from kvcache_sim.workload.toolbox.transforms import stacked
 from kvcache_sim.workload.trace import NO_REQUEST, NO_SESSION, OPEN_LOOP, PREPARATION, Lanes, Trace
 
 #: Requests of all plays.
 _MOST_REQUESTS = 20_000_000
 Primers = Literal["spread", "burst", "none"]
+Warmup = Literal["advance", "repeat"]
 
 
 class Entry(Value):
@@ -38,6 +40,9 @@ class Entry(Value):
     seed: int
     #: Primers keep their recorded distances from the entry, are sent at once, or are left out.
     primers: Primers = "spread"
+    #: Requests a lane after the primers: the next ones of its play, or the primers again.
+    warmup_requests: int = 0
+    warmup: Warmup = "advance"
 
 
 class _Rows(NamedTuple):
@@ -49,6 +54,13 @@ class _Rows(NamedTuple):
 
     def take(self, chosen: NDArray[Any]) -> _Rows:
         return _Rows(*(column[chosen] for column in self))
+
+
+class _Preparation(NamedTuple):
+    """What is sent before the plays: primers, and the warm-up of each lane in its order."""
+
+    primers: _Rows
+    warmup: _Rows
 
 
 def in_lanes(trace: Trace, lanes: Lanes, plays: int | None = None, entry: Entry | None = None) -> Trace:
@@ -92,7 +104,15 @@ def in_lanes(trace: Trace, lanes: Lanes, plays: int | None = None, entry: Entry 
         if entry.primers != "none":
             primers = _primers(played, whole.session[played.rows], history)
         played = played.take(~history)
-    found = _with_waits(whole, played, begins_ns, primers, entry is None or entry.primers == "spread")
+    first_rows = _Preparation(primers, played.take(np.zeros(0, np.int64)))
+    if entry is not None and entry.warmup_requests:
+        warmed = _first_of_each(played if entry.warmup == "advance" else primers, lanes.count, entry)
+        first_rows = first_rows._replace(warmup=warmed)
+        if entry.warmup == "advance":
+            ends_ns = _recorded_ends_ns(trace)[warmed.rows % len(trace)]
+            np.maximum.at(begins_ns, warmed.play, ends_ns)
+            played = played.take(~np.isin(played.rows, warmed.rows))
+    found = _with_waits(whole, played, begins_ns, first_rows, entry is None or entry.primers == "spread")
     return replace(found, lanes=lanes, source=trace.source, sha256=trace.sha256, warnings=trace.warnings)
 
 
@@ -113,27 +133,59 @@ def _primers(played: _Rows, session: NDArray[np.int32], history: NDArray[np.bool
     return played.take(past[last])
 
 
+def _first_of_each(rows: _Rows, lanes: int, entry: Entry) -> _Rows:
+    """Return a lane's warm-up: its first rows by start, of which one is left, or all its rows in turn."""
+    chosen = []
+    for lane in range(lanes):
+        own = np.flatnonzero(rows.play == lane)
+        own = own[np.argsort(rows.starts_ns[own], kind="stable")]
+        if entry.warmup == "advance":
+            chosen.append(own[:-1][: entry.warmup_requests])
+        else:
+            chosen.append(np.resize(own, entry.warmup_requests if len(own) else 0))
+    return rows.take(np.concatenate(chosen))
+
+
+def _recorded_ends_ns(trace: Trace) -> NDArray[np.int64]:
+    """Return when each request ended as recorded, by those that waited for it; else its start."""
+    starts_ns, waits = planned_starts_ns(trace), predecessors(trace)
+    ends_ns = np.full(len(trace), np.iinfo(np.int64).max)
+    later = np.flatnonzero(waits != NO_REQUEST)
+    np.minimum.at(ends_ns, waits[later], starts_ns[later] - trace.think_ns[later])
+    return np.where(ends_ns == np.iinfo(np.int64).max, starts_ns, ends_ns)
+
+
 def _with_waits(
-    whole: Trace, played: _Rows, begins_ns: NDArray[np.int64], primers: _Rows, spread: bool
+    whole: Trace, played: _Rows, begins_ns: NDArray[np.int64], first_rows: _Preparation, spread: bool
 ) -> Trace:
-    """Return primers and plays, each request with those of its own play that it waits for."""
+    """Return primers, the warm-up and plays, each request with those that it waits for."""
+    primers, warmup = first_rows
     before_ns = begins_ns[primers.play] - primers.starts_ns
     sent_ns = (before_ns.max(initial=0) - before_ns) * spread
     by_time = np.argsort(sent_ns, kind="stable")
-    n = len(by_time)
-    trace = select_rows(whole, np.concatenate([primers.rows[by_time], played.rows]))
+    sent, n = len(by_time), len(by_time) + len(warmup.rows)
+    trace = select_rows(whole, np.concatenate([primers.rows[by_time], warmup.rows, played.rows]))
     play = np.concatenate([np.full(n, PREPARATION), played.play]).astype(np.int32)
     arrival_ns, output_tokens = trace.arrival_ns.copy(), trace.output_tokens.copy()
-    arrival_ns[:n], output_tokens[:n] = sent_ns[by_time], 1
-    think_ns = trace.think_ns.copy()
+    arrival_ns[:n], output_tokens[:n] = 0, 1
+    arrival_ns[:sent] = sent_ns[by_time]
+    think_ns, after = trace.think_ns.copy(), np.full(len(trace), NO_REQUEST, np.int32)
+    after[: len(trace.after)] = trace.after
     think_ns[:n] = OPEN_LOOP
+    after[:n] = NO_REQUEST
+    opens_lane = np.diff(warmup.play, prepend=PREPARATION) != 0
+    waited_for = np.where(opens_lane, sent - 1, np.arange(sent - 1, n - 1))
+    think_ns[sent:n][waited_for >= 0] = 0
+    after[sent:n] = waited_for
     pairs = trace.also_after
+    released = pairs[np.isin(pairs[:, 1], sent + np.flatnonzero(~np.isin(warmup.rows, primers.rows))), 0]
     pairs = pairs[(play[pairs[:, 0]] == play[pairs[:, 1]]) & (play[pairs[:, 0]] != PREPARATION)]
     trace = replace(
         trace,
         play=play,
         arrival_ns=arrival_ns,
         think_ns=think_ns,
+        after=after,
         output_tokens=output_tokens,
         also_after=pairs,
         named_tokens=np.minimum(trace.named_tokens, trace.input_tokens + output_tokens)
@@ -141,11 +193,13 @@ def _with_waits(
         else trace.named_tokens,
     )
     opens = (predecessors(trace) == NO_REQUEST) & (play != PREPARATION)
-    think_ns[opens] = (played.starts_ns - begins_ns[played.play])[opens[n:]]
+    think_ns[opens] = np.maximum(played.starts_ns - begins_ns[played.play], 0)[opens[n:]]
+    # a turn whose sub-agent ended in the warm-up is due, unless its own stream was in it too
+    before = previous_turns(trace)[released]
+    think_ns[released[opens[released] & ((before < sent) | (before >= n))]] = 0
     # a turn that waits for sub-agents alone, its own stream being history, follows the last of them at once
     waiting, at = np.unique(pairs[:, 0], return_index=True)
     at = at[opens[waiting]]
-    after = trace.after.copy()
     if len(at):
         after[pairs[at, 0]], think_ns[pairs[at, 0]] = pairs[at, 1], 0
     return replace(trace, after=after, also_after=np.delete(pairs, at, axis=0))
