@@ -1,8 +1,7 @@
 """A small model of each kind of layer: full attention, a dense feed-forward, a mixture, and neither."""
 
-from kvcache_sim.model.attention import HeadAttention
-from kvcache_sim.model.layer_group import DenseFeedForward, MoeFeedForward, grouped
-from kvcache_sim.model.model_spec import ModelSpec
+from kvcache_sim.model.layer_group import DenseFeedForward, MoeFeedForward
+from support.product.models import HeadAttention, ModelSpec, grouped
 
 
 def five_layers(**changes) -> ModelSpec:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from kvcache_sim.model.shared_time import SharedTime
+from support.product.models import SharedTime
 
 
 def shared_ns(shared: SharedTime, tokens: Sequence[int]) -> int:

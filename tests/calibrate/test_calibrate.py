@@ -6,7 +6,8 @@ import pytest
 from kvcache_sim.cli.main import run
 from kvcache_sim.extras.calibrate.fit import predict_ms
 from kvcache_sim.model.step_time import StepBatch
-from kvcache_sim.model.step_times import load_step_time, measured_on
+from kvcache_sim.model.step_times import load_step_time
+from support.product.models import measured_on
 from support.timed_rows import TRUE, random_rows
 
 COLUMNS = "tp,prefill_tokens,prefill_requests,prefill_past_kv_tokens,decode_requests,decode_kv_tokens,iter_ms"

@@ -20,13 +20,13 @@ from kvcache_sim.extras.calibrate.rows import (
 )
 from kvcache_sim.extras.calibrate.shipped import SHIPPED, SWEPT, TRANSFERRED, shipped_rows
 from kvcache_sim.extras.calibrate.transfer import fit_tensor_parallel
-from kvcache_sim.model.catalog import read_entry
 from kvcache_sim.model.gpus import load_gpu
 from kvcache_sim.model.parametric import ParametricStepTime
 from kvcache_sim.model.step_time import StepBatch
 from kvcache_sim.model.step_time_file import Provenance, model_text
 from kvcache_sim.model.step_times import load_step_time, step_time_names
 from support.docs_data import figures
+from support.product.models import read_entry
 from support.shared_files import ROOT, shared
 from support.timed_rows import TRUE, random_rows, timed
 

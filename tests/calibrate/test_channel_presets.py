@@ -4,9 +4,10 @@ import csv
 
 import pytest
 from kvcache_sim.base.errors import UsageError
-from kvcache_sim.model.channels import channel_names, load_channel
+from kvcache_sim.model.channels import channel_names
 from kvcache_sim.model.model_file import load_model
 from support.docs_data import figures
+from support.product.models import load_channel
 from support.shared_files import shared
 
 #: Presets by (words of the row's link, words of its note or direction).

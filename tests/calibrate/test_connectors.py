@@ -7,9 +7,9 @@ from statistics import mean, median
 
 import pytest
 from kvcache_sim.cli.main import run as kvsim
-from kvcache_sim.model.channels import load_channel
 from kvcache_sim.scenario.load import load_scenario
 from support.docs_data import cells, figures_of
+from support.product.models import load_channel
 from support.shared_files import ROOT
 
 ROWS = list(csv.DictReader((ROOT / "benches/measured/connector-copies.csv").open()))

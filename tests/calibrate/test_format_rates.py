@@ -18,11 +18,12 @@ from kvcache_sim.model.format_rates import (
     GemmRates,
     format_rates,
 )
-from kvcache_sim.model.gpus import gpu_names, load_gpu
+from kvcache_sim.model.gpus import load_gpu
 from kvcache_sim.model.model_file import load_model
 from kvcache_sim.model.roofline import roofline_step_time
 from kvcache_sim.model.step_time import StepBatch
 from msgspec.structs import replace
+from support.product.models import gpu_names
 
 GPUS = ("h100", "h200", "b200", "b300", "a100", "l40s", "rtx-pro-6000")
 #: The library's name of a format, and the bits that a weight takes.

@@ -2,12 +2,12 @@
 
 import pytest
 from kvcache_sim.base.errors import UsageError
-from kvcache_sim.model.adjusted import WithSequenceTime
 from kvcache_sim.model.hosts import load_host
 from kvcache_sim.model.step_time import StepBatch
 from kvcache_sim.model.step_times import load_step_time
 from kvcache_sim.simulation import RunOptions
 from support.flat_steps import FLAT, moments_ms, row, run, write_rows
+from support.product.models import WithSequenceTime
 from support.sensitivity_runs import asked
 
 #: Mean ms between tokens of Llama-2-70B on eight GPUs, prompts of 512 and answers of 128 tokens, by batch:

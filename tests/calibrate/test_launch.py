@@ -11,13 +11,14 @@ import numpy as np
 import pytest
 from kvcache_sim.extras.calibrate.fit import predict_ms
 from kvcache_sim.extras.calibrate.rows import read_iterations
-from kvcache_sim.model.adjusted import CAPTURED_TOKENS, ScaledStepTime, WithLaunchTime
+from kvcache_sim.model.adjusted import CAPTURED_TOKENS, WithLaunchTime
 from kvcache_sim.model.catalog import topology_suffix
 from kvcache_sim.model.hosts import load_host
 from kvcache_sim.model.step_time import StepBatch
 from kvcache_sim.model.step_times import load_step_time
 from support.docs_data import figures
 from support.flat_steps import FLAT, moments_ms, row, run, write_rows
+from support.product.models import ScaledStepTime
 from support.shared_files import ROOT, shared
 
 SWEEPS = ROOT / "benches" / "measured"

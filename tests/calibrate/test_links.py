@@ -5,14 +5,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from kvcache_sim.base.errors import UsageError
-from kvcache_sim.model.catalog import entry_names
-from kvcache_sim.model.gpus import gpu_names, load_gpu
+from kvcache_sim.model.gpus import load_gpu
 from kvcache_sim.model.links import AllReduces, all_reduce_ms, exchange_ms, load_links
 from kvcache_sim.model.rank_work import AGREEMENT_MS, Degrees, exchanged_ms
 from kvcache_sim.model.step_time import StepBatch
 from kvcache_sim.model.step_times import load_step_time
 from layer_shapes import five_layers
 from rank_steps import shared_ns
+from support.product.models import entry_names, gpu_names
 
 
 @pytest.mark.parametrize("name", entry_names("links"))

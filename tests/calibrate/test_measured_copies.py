@@ -3,9 +3,9 @@
 import csv
 
 import pytest
-from kvcache_sim.model.channels import load_channel
 from kvcache_sim.model.hosts import load_host
 from support.docs_data import figures
+from support.product.models import load_channel
 from support.shared_files import ROOT
 
 ROWS = {"one-by-one": "one call a copy", "batched": "one call for all", "kernel": "a kernel of 16 blocks"}

@@ -4,10 +4,10 @@ import re
 
 import pytest
 from kvcache_sim.extras.calibrate.shipped import MIXTURES, SHIPPED, SWEPT, TRANSFERRED
-from kvcache_sim.model.catalog import read_entry
 from kvcache_sim.model.step_times import step_time_names
 from kvcache_sim.policies.engine_modes import ENGINE_MODES
 from support.docs_data import figures_of, on_pages, read_pages, read_table, rows_text, section, table_names
+from support.product.models import read_entry
 from support.shared_files import ROOT
 
 TRUST = (ROOT / "docs" / "understand" / "trust.md").read_text()

@@ -18,10 +18,10 @@ from kvcache_sim.extras.calibrate.rows import (
 from kvcache_sim.extras.calibrate.runs import runs_of, seen_late, single_steps, waits
 from kvcache_sim.extras.calibrate.shipped import MIXTURE_FILE, MIXTURES, mixture_rows
 from kvcache_sim.extras.calibrate.transfer import Topology, fit_deployment
-from kvcache_sim.model.catalog import read_entry
 from kvcache_sim.model.parametric import parametric_step_time
 from kvcache_sim.model.step_times import load_step_time
 from support.docs_data import figures, read_table
+from support.product.models import read_entry
 from support.shared_files import shared
 
 QWEN = [mixture for mixture in MIXTURES if mixture.model.startswith("qwen")]

@@ -8,31 +8,32 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim.base.errors import UsageError
-from kvcache_sim.model.attention import HeadAttention, LayerCache, LinearAttention, heads_per_gpu
+from kvcache_sim.model.attention import LayerCache, heads_per_gpu
 from kvcache_sim.model.gpus import load_gpu
-from kvcache_sim.model.kv_capacity import (
-    EngineMemory,
-    kv_blocks,
-    kv_capacity,
-    kv_capacity_bytes,
-    loaded_weights_bytes,
-)
-from kvcache_sim.model.kv_groups import kv_layout
-from kvcache_sim.model.latent_attention import CompressedAttention, Indexer, LatentAttention
+from kvcache_sim.model.kv_capacity import EngineMemory, kv_blocks, kv_capacity_bytes, loaded_weights_bytes
 from kvcache_sim.model.layer_group import (
     DenseFeedForward,
     MoeFeedForward,
-    WeightDtypes,
     count_weights,
-    grouped,
     layers_text,
     parse_layers,
 )
-from kvcache_sim.model.model_spec import ModelSpec
 from kvcache_sim.model.rank_work import expert_layers
 from kvcache_sim.model.roofline import attention_work, linear_layers, moved_bytes_per_token
 from layer_shapes import five_layers
 from support.examples import examples
+from support.product.models import (
+    CompressedAttention,
+    HeadAttention,
+    Indexer,
+    LatentAttention,
+    LinearAttention,
+    ModelSpec,
+    WeightDtypes,
+    grouped,
+    kv_capacity,
+    kv_layout,
+)
 
 
 def test_caches_weights_and_operations_of_each_kind_of_attention():

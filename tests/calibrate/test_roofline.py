@@ -5,14 +5,15 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from kvcache_sim.base.errors import UsageError
-from kvcache_sim.model.gpus import gpu_names, load_gpu
-from kvcache_sim.model.kv_capacity import EngineMemory, kv_blocks, kv_capacity
+from kvcache_sim.model.gpus import load_gpu
+from kvcache_sim.model.kv_capacity import EngineMemory, kv_blocks
 from kvcache_sim.model.model_file import load_model, model_names
 from kvcache_sim.model.roofline import roofline_step_time
 from kvcache_sim.model.roofline_name import parse_roofline
 from kvcache_sim.model.step_time import StepBatch
-from kvcache_sim.model.step_times import load_step_time, measured_on, nearest_source, step_time_names
+from kvcache_sim.model.step_times import load_step_time, nearest_source, step_time_names
 from step_batches import batches, more_of_one_thing
+from support.product.models import gpu_names, kv_capacity, measured_on
 
 
 def needed_degree(model: str, gpu: str) -> int:

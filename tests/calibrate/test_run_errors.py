@@ -11,17 +11,10 @@ import pytest
 from kvcache_sim.cli.main import run as kvsim
 from kvcache_sim.extras.calibrate.coverage import LEAST_HELD, Topic, cell, judged
 from kvcache_sim.model.run_errors import FIGURES, LOADS, RATE, Factors, Kind, MeasuredRun, measured_runs
-from kvcache_sim.model.run_intervals import (
-    intervals_text,
-    load_of_summary,
-    model_interval,
-    run_factors,
-    source_kind,
-    step_interval,
-)
+from kvcache_sim.model.run_intervals import intervals_text, load_of_summary, model_interval
 from kvcache_sim.model.run_rule import Rule, RunError, combined, interval_of
-from kvcache_sim.model.stated_errors import stated_step_errors
 from kvcache_sim.model.step_times import step_time_names
+from support.product.models import run_factors, source_kind, stated_step_errors, step_interval
 
 KIND = Kind("drawn", "dense")
 

@@ -12,7 +12,7 @@ import pytest
 from kvcache_sim.extras.calibrate.fit import predict_ms
 from kvcache_sim.extras.calibrate.rows import read_iterations
 from kvcache_sim.model.gpus import SUSTAINED_COMPUTE, load_gpu
-from kvcache_sim.model.model_file import load_model, model_names, model_text, parse_model
+from kvcache_sim.model.model_file import load_model, model_names
 from kvcache_sim.model.served_kernels import (
     CAPPED_SHARE,
     FILTER_MS,
@@ -23,6 +23,7 @@ from kvcache_sim.model.served_kernels import (
 )
 from kvcache_sim.model.step_time import StepBatch
 from kvcache_sim.model.step_times import load_step_time, step_time_names
+from support.product.models import model_text, parse_model
 
 MEASURED = Path(__file__).resolve().parents[2] / "benches/measured"
 COMPOSED, ROOFLINE = "h100-llama-3-8b-tp1", "roofline:llama-3.1-8b@h100"

@@ -10,14 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim.base.errors import StoreError
 from kvcache_sim.extras.calibrate.fit import predict_ms
-from kvcache_sim.model.adjusted import ScaledStepTime
-from kvcache_sim.model.residual_grid import ResidualGrid, Residuals
-from kvcache_sim.model.shared_time import SharedTime
 from kvcache_sim.model.step_time import StepBatch, StepTimeTable
 from kvcache_sim.serving.settings import ReplicaSettings
 from kvcache_sim.serving.step_tables import step_table
 from kvcache_sim.simulation import RunOptions, simulate
 from support.clusters import cluster
+from support.product.models import ResidualGrid, Residuals, ScaledStepTime, SharedTime
 from support.timed_rows import rows_of
 from support.traces import random_trace
 

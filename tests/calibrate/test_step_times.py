@@ -13,14 +13,12 @@ from kvcache_sim.model.parametric import (
     padded_tokens,
     parametric_step_time,
 )
-from kvcache_sim.model.stated_errors import stated_step_errors
 from kvcache_sim.model.step_time import StepBatch, StepTimeTable
 from kvcache_sim.model.step_times import (
     DEFAULT_STEP_TIME,
     MeasuredOn,
     files_named_in,
     load_step_time,
-    measured_on,
     nearest_source,
     step_time_names,
     with_absolute_files,
@@ -28,6 +26,7 @@ from kvcache_sim.model.step_times import (
 from kvcache_sim.simulation import simulate
 from step_batches import batches, more_of_one_thing
 from support.clusters import cluster
+from support.product.models import measured_on, stated_step_errors
 from support.traces import random_trace
 
 

@@ -1,7 +1,8 @@
 """The plain store of ``spec/`` with the marks that manual cache operations set on the core's store."""
 
 from kvcache_sim.cache.tree_store import NO_COPY
-from kvcache_sim.spec.blocks import ABSENT, GPU, IN_FLIGHT, READY, Block, Hold, Move
+from kvcache_sim.spec.blocks import ABSENT, GPU, IN_FLIGHT, READY, Hold, Move
+from support.product.spec import Block
 from support.spec_store import WholeStore
 
 

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 
 from eviction_orders import Ttl, make_order
 from kvcache_sim.policies.resolve import parse_variant, resolve_policy
-from kvcache_sim.spec.blocks import Block
 from kvcache_sim.spec.eviction import EvictionOrder
 from marked_store import MarkedStore
 from order_base import Block as Facts
 from order_base import Order, Ranked
+from support.product.spec import Block
 
 _UNBOUNDED = 1 << 40
 

@@ -12,17 +12,16 @@ from hypothesis import strategies as st
 from kvcache_sim.cache.settings import CacheSettings
 from kvcache_sim.scenario.execute import execute
 from kvcache_sim.scenario.load import scenario_from_text
-from kvcache_sim.scenario.presets import preset_path
 from kvcache_sim.scenario.requests import read_requests
 from kvcache_sim.serving.waiting_requests import OneByOne, WaitingRequests
 from kvcache_sim.simulation import RunOptions
 from kvcache_sim.workload.readers.read import read_trace
 from kvcache_sim.workload.readers.settings import ReadSettings
-from kvcache_sim.workload.rows import select_rows
 from kvcache_sim.workload.sessions import job_starts_ns, jobs_of
-from kvcache_sim.workload.toolbox.transforms import merge
 from support.agreement import agree
 from support.examples import examples
+from support.product.scenarios import preset_path
+from support.product.traces import merge, select_rows
 from support.small_traces import trace_of
 
 #: A step takes 1 ms, 1 us a token and 2 us more for one that is decoded.

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kvcache_sim.cache.settings import BlockForm, MovementSettings
+from kvcache_sim.cache.settings import MovementSettings
 from kvcache_sim.channels.settings import NetworkSettings
 from kvcache_sim.metrics.run import Run
 from kvcache_sim.serving.settings import ClusterSettings, HandoverSettings
@@ -14,6 +14,7 @@ from kvcache_sim.simulation import RunOptions, simulate
 from kvcache_sim.workload.trace import OPEN_LOOP, Trace
 from support.examples import examples
 from support.pools import BLOCK, BLOCK_BYTES, MS, TOKEN_NS, channel, pools, requests
+from support.product.machines import BlockForm
 from support.traces import random_trace
 
 LATENCY_NS = 100_000

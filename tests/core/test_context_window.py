@@ -15,8 +15,9 @@ from kvcache_sim.scenario.load import scenario_from_text
 from kvcache_sim.scenario.requests import read_requests
 from kvcache_sim.simulation import RunOptions
 from kvcache_sim.workload.context_window import slide, with_answers_in_context
-from kvcache_sim.workload.sessions import continues_prompt, previous_turns
+from kvcache_sim.workload.sessions import continues_prompt
 from support.examples import examples
+from support.product.traces import previous_turns
 from support.small_traces import trace_of
 
 #: A session of five turns over blocks of 16 tokens; each prompt is the last one, its answer of 16, and 16

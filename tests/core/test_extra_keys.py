@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim.base.errors import KvsimError
 from kvcache_sim.simulation import simulate
-from kvcache_sim.workload.generate import build, settings_of, write_jsonl
 from kvcache_sim.workload.members import with_extra_keys
 from kvcache_sim.workload.readers import ReadSettings, read_trace
 from support.clusters import cluster
+from support.product.traces import build, settings_of, write_jsonl
 from support.small_traces import tree_traces
 from support.traces import random_trace
 

@@ -11,8 +11,8 @@ from kvcache_sim.base.units import LAST_NS
 from kvcache_sim.scenario.cluster_sections import FaultSection, FleetEventSection, FleetSection
 from kvcache_sim.scenario.fleet_events import Fault, drawn_faults, fleet_events
 from kvcache_sim.scenario.schema import ClusterSection, ScenarioModel
-from kvcache_sim.scenario.yaml_tree import Tree
 from support.examples import examples
+from support.product.scenarios import Tree
 from support.tiered_scenario import load
 
 S = 10**9

@@ -5,10 +5,10 @@ from textwrap import dedent
 import pytest
 from fleet_runs import S, at_times, changes, found
 from kvcache_sim.cli.main import run as kvsim
-from kvcache_sim.scenario.cost import cost_of
 from kvcache_sim.serving.membership.scaling_policy import SCALING
 from kvcache_sim.serving.membership.scaling_policy.contract import FleetState
-from kvcache_sim.serving.membership.scaling_policy.settings import ScalingSettings
+from support.product.machines import ScalingSettings
+from support.product.scenarios import cost_of
 
 
 def wanted(policy, state, **own):

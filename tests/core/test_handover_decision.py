@@ -9,7 +9,7 @@ from fleets import Fleet, Machine
 from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim.base.errors import UsageError
-from kvcache_sim.cache.settings import BlockForm, TierSettings
+from kvcache_sim.cache.settings import TierSettings
 from kvcache_sim.channels.settings import NetworkSettings
 from kvcache_sim.metrics.run import Run
 from kvcache_sim.scenario.load import scenario_from_text
@@ -20,6 +20,7 @@ from kvcache_sim.simulation import RunOptions, simulate
 from kvcache_sim.workload.trace import Trace
 from support.examples import examples
 from support.pools import BLOCK, MS, TOKEN_NS, channel, pools, requests
+from support.product.machines import BlockForm
 from support.traces import random_trace
 
 WIRE_NS, LATENCY_NS = MS, 100_000  # of a block; of a job

@@ -7,14 +7,13 @@ import numpy as np
 import pytest
 from kvcache_sim.base.errors import UsageError
 from kvcache_sim.base.tiers import TIERS
-from kvcache_sim.cache.operations import BlockTokens
 from kvcache_sim.cache.store import ALL_BLOCKS, NO_MOVE
 from kvcache_sim.channels.channel import NOT_YET
 from kvcache_sim.engine import SAMPLE
 from kvcache_sim.simulation import RunOptions, Simulation
-from kvcache_sim.workload.sessions import continuations
-from kvcache_sim.workload.tokens import PromptConfig, row_tokens, token_batches
+from kvcache_sim.workload.tokens import PromptConfig, row_tokens
 from support.clusters import BLOCK, cluster, reading_each_other
+from support.product.traces import BlockTokens, continuations, token_batches
 from support.spec_store import WholeStoreSimulation
 from support.traces import random_trace
 

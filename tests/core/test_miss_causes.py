@@ -6,18 +6,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim import _core
 from kvcache_sim.cache.settings import CacheSettings, PrefixViewSettings
-from kvcache_sim.metrics.columns import MISS_COLUMNS, miss_column
-from kvcache_sim.metrics.miss_causes import (
-    keeps_all_blocks,
-    keeps_no_blocks,
-    miss_causes,
-    summarize_misses,
-)
-from kvcache_sim.replay.miss_causes import MISS_CAUSES, reported_by
+from kvcache_sim.metrics.columns import MISS_COLUMNS
+from kvcache_sim.metrics.miss_causes import keeps_all_blocks, keeps_no_blocks, summarize_misses
+from kvcache_sim.replay.miss_causes import MISS_CAUSES
 from kvcache_sim.simulation import simulate
 from support.clusters import BLOCK, cluster
 from support.examples import examples
 from support.miss_causes import timed_miss_tokens
+from support.product.machines import reported_by
+from support.product.reports import miss_causes, miss_column
 from support.traces import random_trace
 
 CAUSES = [cause.name for cause in MISS_CAUSES]

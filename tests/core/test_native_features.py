@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim.cache.settings import PoolSettings
-from kvcache_sim.channels.settings import Slowdown
 from kvcache_sim.serving.settings import HandoverSettings, ReplicaSettings
 from kvcache_sim.simulation import simulate
 from support.agreement import agree
@@ -21,6 +20,7 @@ from support.drawn_settings import NATIVE, kinds, movements, pool_moves, replica
 from support.drawn_settings import lookahead as prefetching
 from support.examples import examples
 from support.pools import pools
+from support.product.machines import Slowdown
 from support.recorded import assert_recording_changes_nothing
 from support.shared_pool import sharing
 from support.traces import random_trace, turns, with_aborts

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import HealthCheck, example, given
 from hypothesis import strategies as st
 from kvcache_sim.base.errors import UsageError
-from kvcache_sim.cache.operations import MachineTiers, open_machines
 from kvcache_sim.cache.settings import CacheSettings, MovementSettings, TierSettings
 from kvcache_sim.cache.store import NO_MOVE
 from kvcache_sim.cache.tree_store import NO_COPY
-from kvcache_sim.channels.settings import ChannelSettings, ClusterChannels, NetworkSettings
+from kvcache_sim.channels.settings import ChannelSettings, NetworkSettings
 from support.examples import examples
+from support.product.machines import ClusterChannels, MachineTiers, open_machines
 from support.small_traces import trace_of
 
 ROWS = [list("abcd"), list("abef"), list("ghi"), list("abcdkl"), list("gm")]

@@ -2,10 +2,10 @@
 
 import pytest
 from kvcache_sim.base.errors import UsageError
-from kvcache_sim.cache.operations import MachineTiers, open_machines
 from kvcache_sim.cache.settings import CacheSettings, MovementSettings, TierSettings
-from kvcache_sim.channels.settings import ChannelSettings, ClusterChannels
+from kvcache_sim.channels.settings import ChannelSettings
 from kvcache_sim.policies.plugins.contract import PolicyViolation
+from support.product.machines import ClusterChannels, MachineTiers, open_machines
 from support.small_traces import trace_of
 
 CACHE = CacheSettings(block_size_tokens=4, kv_bytes_per_token=1_000, num_layers=4)

@@ -8,9 +8,9 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kvcache_sim.metrics.columns import Column
 from kvcache_sim.metrics.run import CodedText
-from kvcache_sim.metrics.tables import GROUP_ROWS, TableFile, read_table, write_table
+from kvcache_sim.metrics.tables import GROUP_ROWS, TableFile
+from support.product.reports import Column, read_table, write_table
 
 DTYPES = ("int64", "int32", "int16", "uint8", "bool")
 SCHEMA = {dtype: Column(dtype, f"some {dtype}") for dtype in DTYPES} | {"text": Column("str", "words")}

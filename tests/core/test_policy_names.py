@@ -11,9 +11,9 @@ from kvcache_sim.policies.resolve import parse_variant, resolve_policy
 from kvcache_sim.scenario.load import scenario_from_text
 from kvcache_sim.scenario.policy_kinds import POLICY_KINDS
 from kvcache_sim.scenario.requests import read_requests
-from kvcache_sim.scenario.resolved import to_yaml
 from kvcache_sim.simulation import simulate
 from support import own_plugins
+from support.product.scenarios import to_yaml
 from support.tiered_scenario import BASE
 
 RAILS = """

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from kvcache_sim.base.errors import TraceError
 from kvcache_sim.policies.resolve import parse_variant
 from kvcache_sim.policies.table import EVICTION_POLICIES, NATIVE_KINDS, POLICIES
-from kvcache_sim.replay.miss_causes import MISS_CAUSES, reported_by
+from kvcache_sim.replay.miss_causes import MISS_CAUSES
 from kvcache_sim.replay.policy_misses import explained
 from kvcache_sim.replay.prefix import prefix_answer
 from kvcache_sim.replay.prompt_blocks import blocks_of_prompts
@@ -25,6 +25,7 @@ from order_replay import Tier, leaf_first, path_of, replay
 from policy_variants import VARIANTS
 from support.examples import examples
 from support.miss_causes import MissCauses
+from support.product.machines import reported_by
 from support.shared_files import shared
 from support.small_traces import discriminating_stream, trace_of, tree_traces
 

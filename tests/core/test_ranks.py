@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim.base.errors import UsageError
-from kvcache_sim.model.shared_time import SharedTime
 from kvcache_sim.model.step_time import StepBatch
 from kvcache_sim.scenario.load import scenario_from_text
 from kvcache_sim.serving.membership.plan import MembershipEvent, MembershipPlan
@@ -18,6 +17,7 @@ from kvcache_sim.simulation import RunOptions, simulate
 from support.clusters import cluster, table
 from support.drawn_settings import engines, replicas, trees
 from support.examples import examples
+from support.product.models import SharedTime
 from support.recorded import recorded
 from support.schedule_book import plain_table
 from support.small_traces import trace_of

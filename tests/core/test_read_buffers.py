@@ -13,11 +13,10 @@ from kvcache_sim.channels.settings import ChannelSettings
 from kvcache_sim.engine import ARRIVAL, BOUNDARY, Engine
 from kvcache_sim.serving.settings import HandoverSettings
 from kvcache_sim.simulation import simulate
-from kvcache_sim.spec.mover import Transfer
-from kvcache_sim.spec.ttft import Loading
 from support.agreement import agree
 from support.clusters import moving, reading_each_other
 from support.pools import pools
+from support.product.spec import Loading, Transfer
 from support.spec_read_buffers import BufferedChannel, ReadBuffers, at_layer
 from support.traces import random_trace
 

@@ -9,7 +9,6 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from kvcache_sim.engine import ARRIVAL, NO_MACHINE, SAMPLE, Engine
 from kvcache_sim.metrics.summary import summarize
-from kvcache_sim.metrics.summary_text import summary_text
 from kvcache_sim.scenario.load import scenario_from_text
 from kvcache_sim.serving.router.contract import Look, RouterView
 from kvcache_sim.serving.router.in_core import look_at
@@ -21,6 +20,7 @@ from kvcache_sim.simulation import RunOptions, Simulation, simulate
 from kvcache_sim.workload.readers.read import read_trace
 from support.clusters import BLOCK, cluster
 from support.examples import examples
+from support.product.reports import summary_text
 from support.shared_files import shared
 from support.traces import random_trace
 

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 from kvcache_sim.cli.main import run as kvsim
-from kvcache_sim.model.residual_grid import Residuals
 from kvcache_sim.serving.settings import RouterSettings
 from kvcache_sim.simulation import RunOptions, simulate
 from support.clusters import cluster
 from support.pools import TOKEN_NS, pools, requests
+from support.product.models import Residuals
 from support.traces import random_trace
 
 WATCHED = RunOptions(regret=True)

@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from kvcache_sim.metrics.windows import Windows, steady_from
 from kvcache_sim.serving.membership.scaling_policy import SCALING
 from kvcache_sim.serving.membership.scaling_policy.contract import FleetState
-from kvcache_sim.serving.membership.scaling_policy.settings import ScalingSettings
 from kvcache_sim.serving.settings import ReplicaSettings
 from kvcache_sim.simulation import simulate
 from support.clusters import BLOCK, cluster
+from support.product.machines import ScalingSettings
+from support.product.reports import Windows, steady_from
 from support.schedule_book import plain_table
 from support.small_traces import trace_of
 

@@ -4,10 +4,11 @@ import random
 
 import pytest
 from kvcache_sim import _core
-from kvcache_sim.channels.settings import ChannelSettings, Slowdown
+from kvcache_sim.channels.settings import ChannelSettings
 from kvcache_sim.scenario.execute import execute
 from kvcache_sim.scenario.requests import read_requests
 from kvcache_sim.simulation import RunOptions
+from support.product.machines import Slowdown
 from support.spec_slow_channels import SlowedFifo
 from support.spec_submission import SubmittedFifo
 from support.tiered_scenario import load

@@ -9,8 +9,8 @@ from kvcache_sim import _core
 from kvcache_sim.cache.settings import CacheSettings, TierSettings
 from kvcache_sim.cache.store import GpuStore, LoadingStore
 from kvcache_sim.cache.store_kinds import SEMANTICS
-from kvcache_sim.cache.stores import StoreMaker
 from kvcache_sim.cache.tree_store import MarkingStore
+from support.product.machines import StoreMaker
 from support.small_traces import trace_of
 
 #: Each store, and the widest contract that it declares.

@@ -5,12 +5,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from kvcache_sim.model.step_time import zero_step_time
 from kvcache_sim.policies.plugins.contract import PolicyViolation
 from kvcache_sim.replay.cachesim import simulate_cache
 from kvcache_sim.replay.request import ReplayRequest
 from kvcache_sim.scenario.load import scenario_from_text
-from kvcache_sim.scenario.resolved import to_yaml
 from kvcache_sim.serving.settings import ReplicaSettings
 from kvcache_sim.simulation import RunOptions, simulate
 from kvcache_sim.workload.trace import Trace
@@ -18,6 +16,8 @@ from plain_orders import PolicyStore
 from policy_variants import TIMED
 from support.agreement import assert_same
 from support.clusters import BLOCK, SHAPES, cluster, under
+from support.product.models import zero_step_time
+from support.product.scenarios import to_yaml
 from support.spec_models import simulation_class
 from support.spec_store import WholeStoreSimulation
 from support.traces import random_trace

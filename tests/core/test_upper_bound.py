@@ -13,11 +13,11 @@ from kvcache_sim.cli.main import run as kvsim
 from kvcache_sim.replay.curve.hits import hit_curve
 from kvcache_sim.replay.prompt_blocks import blocks_of_prompts, with_answers
 from kvcache_sim.replay.request import ReplayRequest
-from kvcache_sim.report.finished import find_trace, open_runs
-from kvcache_sim.report.render import draw
-from kvcache_sim.report.upper_bound import hit_rates, upper_bound_of
-from kvcache_sim.workload.upper_bound import upper_bound_hit_tokens
+from kvcache_sim.report.finished import open_runs
+from kvcache_sim.report.upper_bound import hit_rates
 from support.examples import examples
+from support.product.reports import draw, find_trace, upper_bound_of
+from support.product.traces import upper_bound_hit_tokens
 
 INSTANT = {"replica": {"instant": True}, "tiers": {"gpu": {"capacity": "unbounded"}}}
 GPU = {"tiers": {"gpu": {"capacity": "500 blocks"}}}

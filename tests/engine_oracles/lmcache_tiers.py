@@ -13,12 +13,13 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from kvcache_sim.replay.engine_requests import block_keys, native_requests
+from kvcache_sim.replay.engine_requests import block_keys
 from kvcache_sim.replay.request import ReplayRequest
 from kvcache_sim.scenario.execute import execute
 from kvcache_sim.scenario.load import scenario_from_text
 from kvcache_sim.simulation import RunOptions
 from kvcache_sim.workload.trace import Trace
+from support.product.machines import native_requests
 
 from engine_oracles import stubs
 from engine_oracles.streams import digest, lines_digest

@@ -19,9 +19,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from kvcache_sim.cache.groups import GroupSettings
 from kvcache_sim.model.kv_groups import KvGroup, KvLayout
-from kvcache_sim.replay.engine_requests import total_tokens
 from kvcache_sim.replay.kv_groups import replay_groups
 from kvcache_sim.replay.request import ReplayRequest
+from support.product.machines import total_tokens
 
 from engine_oracles import vllm_core
 from engine_oracles.streams import Refused, compare_streams, digest, lines_digest, stream, unequal

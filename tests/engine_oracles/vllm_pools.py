@@ -193,7 +193,7 @@ class Pool:
 
 def run(real: Real, family: str, request: ReplayRequest) -> dict[str, Any]:
     """Drive a stream through the pool, and the tier below it where there is one."""
-    from kvcache_sim.replay.engine_requests import total_tokens
+    from support.product.machines import total_tokens
 
     trace, running = request.trace, deque[Any]()
     pool = Pool(real, trace, request)

@@ -3,9 +3,10 @@
 from typing import Any
 
 from hypothesis import strategies as st
-from kvcache_sim.replay.engine_requests import block_keys, total_tokens
+from kvcache_sim.replay.engine_requests import block_keys
 from kvcache_sim.replay.request import REJECTED, ReplayRequest
 from support.miss_causes import CAUSES, MissCauses
+from support.product.machines import total_tokens
 from support.small_traces import tree_traces
 
 

@@ -13,13 +13,13 @@ from kvcache_sim import _core
 from kvcache_sim.base.errors import UsageError
 from kvcache_sim.cli import main
 from kvcache_sim.policies.engine_modes import ENGINE_MODES, with_engines
-from kvcache_sim.replay.engine_requests import native_requests
 from kvcache_sim.replay.engine_tiers import WRITE_POLICIES
 from kvcache_sim.replay.request import REPLAYERS, ReplayRequest, StorageCapacity
 from kvcache_sim.workload.readers import read_trace
 from kvcache_sim.workload.toolbox.transforms import head
 from replays import check_causes, workloads
 from support.examples import examples
+from support.product.machines import native_requests
 from support.shared_files import ROOT, shared
 from support.small_traces import trace_of
 

@@ -16,12 +16,9 @@ from kvcache_sim.cli.main import run as kvsim
 from kvcache_sim.metrics.cache_groups import summarize_groups
 from kvcache_sim.metrics.columns import STATUSES
 from kvcache_sim.metrics.load_run import load_run
-from kvcache_sim.metrics.miss_causes import miss_causes
 from kvcache_sim.metrics.run_directory import open_run_directory
 from kvcache_sim.model.kv_groups import KvGroup, KvLayout
-from kvcache_sim.report.finished import FinishedRun
-from kvcache_sim.report.reuse import reuse_of
-from kvcache_sim.scenario.execute import execute, store
+from kvcache_sim.scenario.execute import execute
 from kvcache_sim.scenario.load import scenario_from_text
 from kvcache_sim.scenario.requests import read_requests
 from kvcache_sim.serving.replica.native import NativeReplica
@@ -34,6 +31,8 @@ from support.clusters import cluster
 from support.drafting import drafting
 from support.examples import examples
 from support.group_runs import crowded, groups, layouts_of, replicas, settings_of
+from support.product.reports import FinishedRun, miss_causes, reuse_of
+from support.product.scenarios import store
 from support.recorded import recorded
 from support.shared_files import shared
 from support.small_traces import trace_of

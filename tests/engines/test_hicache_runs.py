@@ -7,11 +7,11 @@ from hicache_scenarios import CHECKED, WRITES, scenario
 from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim.cache.settings import CacheSettings, TierSettings
-from kvcache_sim.cache.stores import StoreMaker
 from kvcache_sim.replay.request import REPLAYERS, ReplayRequest, StorageCapacity
 from kvcache_sim.workload.toolbox.transforms import head
 from support.examples import examples
 from support.instant_runs import instant
+from support.product.machines import StoreMaker
 from support.small_traces import trace_of, tree_traces
 
 

@@ -5,7 +5,6 @@ Bytes and blocks marked "logged" are those of a server's log, to the digits prin
 
 import pytest
 from kvcache_sim.base.errors import UsageError
-from kvcache_sim.model.attention import HeadAttention, LinearAttention
 from kvcache_sim.model.kv_concurrency import (
     Demand,
     blocks_of_request,
@@ -14,12 +13,19 @@ from kvcache_sim.model.kv_concurrency import (
     longest_tokens,
     needed_bytes,
 )
-from kvcache_sim.model.kv_groups import kv_layout, token_bytes
-from kvcache_sim.model.latent_attention import CompressedAttention, Indexer, LatentAttention
-from kvcache_sim.model.layer_group import grouped
+from kvcache_sim.model.kv_groups import token_bytes
 from kvcache_sim.model.model_file import load_model
-from kvcache_sim.model.model_spec import ModelSpec
 from msgspec.structs import replace
+from support.product.models import (
+    CompressedAttention,
+    HeadAttention,
+    Indexer,
+    LatentAttention,
+    LinearAttention,
+    ModelSpec,
+    grouped,
+    kv_layout,
+)
 
 GIB = 1 << 30
 FLASH, PRO = load_model("deepseek-v4-flash"), load_model("deepseek-v4-pro")

@@ -11,16 +11,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim import _core
 from kvcache_sim.base.errors import UsageError
-from kvcache_sim.cache.groups import GroupSettings, native_groups
-from kvcache_sim.model.kv_groups import KvGroup, KvLayout, kv_layout
+from kvcache_sim.cache.groups import GroupSettings
+from kvcache_sim.model.kv_groups import KvGroup, KvLayout
 from kvcache_sim.model.model_file import load_model, model_names
 from kvcache_sim.replay.cachesim import simulate_cache
-from kvcache_sim.replay.group_settings import group_settings
 from kvcache_sim.replay.kv_groups import replay_groups
 from kvcache_sim.replay.request import ReplayRequest
 from kvcache_sim.report.curve.groups import GroupsAsk, groups_document, groups_rendered
 from support.examples import examples
 from support.group_layouts import conversation, layouts, row_request
+from support.product.machines import group_settings, native_groups
+from support.product.models import kv_layout
 from support.shared_files import shared
 from support.small_traces import trace_of, tree_traces
 

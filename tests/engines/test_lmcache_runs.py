@@ -10,12 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim import _core
 from kvcache_sim.base.errors import UsageError
-from kvcache_sim.replay.engine_requests import block_keys, native_requests
+from kvcache_sim.replay.engine_requests import block_keys
 from kvcache_sim.replay.request import ReplayRequest
 from kvcache_sim.scenario.load import scenario_from_text
 from kvcache_sim.simulation import RunOptions, simulate
 from support.examples import examples
 from support.instant_runs import instant
+from support.product.machines import native_requests
 from support.small_traces import trace_of, tree_traces
 
 CHECKED = RunOptions(check="full")

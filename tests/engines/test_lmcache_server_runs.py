@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim.base.errors import UsageError
-from kvcache_sim.replay.engine_requests import native_requests
 from kvcache_sim.replay.request import REPLAYERS, ReplayRequest
 from kvcache_sim.scenario.execute import execute
 from kvcache_sim.scenario.load import scenario_from_text
 from kvcache_sim.simulation import RunOptions
 from lmcache_server_model import DRAWN, SECOND, modelled, rows_and_times
 from support.examples import examples
+from support.product.machines import native_requests
 from support.small_traces import trace_of
 
 CHECKED = RunOptions(check="full")

@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import pytest
 from kvcache_sim.metrics.columns import STATUSES
-from kvcache_sim.model.step_time import zero_step_time
 from kvcache_sim.replay.cachesim import simulate_cache
 from kvcache_sim.replay.request import ReplayRequest
 from kvcache_sim.serving.settings import ClusterSettings
@@ -13,6 +12,7 @@ from kvcache_sim.simulation import RunOptions, simulate
 from kvcache_sim.workload.trace import Trace
 from support.clusters import BLOCK, cluster
 from support.instant_runs import instant
+from support.product.models import zero_step_time
 from support.shared_files import shared
 from support.small_traces import trace_of
 from support.traces import random_trace

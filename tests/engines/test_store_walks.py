@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from kvcache_sim import _core
 from kvcache_sim.base.tiers import COMPUTE, STAGING
 from kvcache_sim.cache.settings import CacheSettings, TierSettings
-from kvcache_sim.cache.stores import StoreMaker
 from store_walk import REQUESTS, SEEN, STEPS, Part, StoreWalk
 from support.examples import examples
+from support.product.machines import StoreMaker
 from support.small_traces import trace_of
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim import _core
-from kvcache_sim.cache.groups import GroupSettings, Newcomer, native_groups
+from kvcache_sim.cache.groups import GroupSettings
 from kvcache_sim.cache.settings import CacheSettings
 from kvcache_sim.model.kv_groups import KvGroup, KvLayout
 from kvcache_sim.model.step_times import load_step_time
@@ -20,6 +20,7 @@ from support.clusters import BLOCK
 from support.examples import examples
 from support.group_layouts import row_request
 from support.group_runs import crowded, groups, layouts_of, settings_of
+from support.product.machines import Newcomer, native_groups
 from support.recorded import recorded
 from support.schedule_book import check_books, plain_table, step_time
 from support.schedules import replicas

@@ -17,9 +17,10 @@ from kvcache_sim.serving.settings import ReplicaSettings
 from kvcache_sim.simulation import RunOptions
 from kvcache_sim.simulation.simulation import Simulation
 from kvcache_sim.workload.readers import ReadSettings, read_trace
-from kvcache_sim.workload.toolbox.transforms import head, parse_speed, scale
+from kvcache_sim.workload.toolbox.transforms import head, scale
 from support.clusters import BLOCK, cluster
 from support.examples import examples
+from support.product.traces import parse_speed
 from support.schedule_book import check_books, plain_table, step_time
 from support.schedules import replicas
 from support.shared_files import shared

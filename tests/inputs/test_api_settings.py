@@ -9,8 +9,8 @@ from kvcache_sim.api import replays, simulate, sizing, sweeping
 from kvcache_sim.api.html import html_list, html_table
 from kvcache_sim.api.settings import lay_over, plain
 from kvcache_sim.base.errors import UsageError
-from kvcache_sim.report.picture import Table
-from kvcache_sim.scenario.yaml_tree import Tree
+from support.product.reports import Table
+from support.product.scenarios import Tree
 
 OVER = [
     ({"router": "round-robin"}, {"router": {"policy": "round-robin"}}),

@@ -7,13 +7,13 @@ from dataclasses import replace
 import pytest
 from kvcache_sim.base.errors import UsageError
 from kvcache_sim.cli import main
-from kvcache_sim.model.channels import load_channel
 from kvcache_sim.model.gpus import load_gpu
 from kvcache_sim.model.model_file import load_model, model_names
-from kvcache_sim.model.run_intervals import COMPOSED, source_kind
-from kvcache_sim.model.step_times import load_step_time, measured_on
+from kvcache_sim.model.run_intervals import COMPOSED
+from kvcache_sim.model.step_times import load_step_time
 from kvcache_sim.report.installation import check_installation
 from kvcache_sim.scenario.load import scenario_from_text
+from support.product.models import load_channel, measured_on, source_kind
 from support.shared_files import DATA
 
 VERBS = {"models": "llama-3-8b", "gpus": "h100", "step-times": "h100-llama-3-8b-tp1", "channels": "pcie5-x16"}

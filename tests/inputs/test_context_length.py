@@ -6,12 +6,13 @@ import re
 import pytest
 from kvcache_sim.base.errors import UsageError
 from kvcache_sim.model.hugging_face.configuration import model_of
-from kvcache_sim.model.model_file import load_model, model_names, model_text, parse_model
+from kvcache_sim.model.model_file import load_model, model_names
 from kvcache_sim.model.model_spec import ContextLength, context_length
 from kvcache_sim.scenario.execute import execute
 from kvcache_sim.scenario.load import scenario_from_text
 from kvcache_sim.scenario.requests import read_requests
 from kvcache_sim.simulation import RunOptions
+from support.product.models import model_text, parse_model
 from support.shared_files import DATA
 
 LLAMA = {

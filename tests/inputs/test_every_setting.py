@@ -8,7 +8,6 @@ from typing import get_origin
 
 import pytest
 from kvcache_sim.base.errors import KvsimError
-from kvcache_sim.metrics.names import flatten
 from kvcache_sim.metrics.run_directory import open_run_directory
 from kvcache_sim.scenario.execute import execute, summarized
 from kvcache_sim.scenario.key_list import key_lines
@@ -19,6 +18,7 @@ from kvcache_sim.scenario.section import Section, defaults, keys, parts, section
 from kvcache_sim.simulation import RunOptions, simulate
 from kvcache_sim.workload.generate.build import KINDS
 from msgspec import Meta
+from support.product.reports import flatten
 from support.setting_effects import CHANGES, GENERATED, REFUSALS, Change, Refusal, settings_of
 from support.setting_traces import filled
 from support.tiered_scenario import load

@@ -10,13 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim.base.errors import TraceError, UsageError
-from kvcache_sim.workload.generate import KINDS, arrivals, build, settings_of, write_jsonl
+from kvcache_sim.workload.generate import KINDS, arrivals
 from kvcache_sim.workload.missing_ids import fill_missing_ids, with_history
-from kvcache_sim.workload.rows import select_rows
 from kvcache_sim.workload.sessions import predecessors
 from kvcache_sim.workload.trace import NOT_GIVEN
-from kvcache_sim.workload.upper_bound import upper_bound_hit_tokens
 from support.examples import examples
+from support.product.traces import build, select_rows, settings_of, upper_bound_hit_tokens, write_jsonl
 from support.small_traces import trace_of
 from unbounded_replay import prompt_ids, replay
 

@@ -20,7 +20,7 @@ from kvcache_sim.base.errors import (
 )
 from kvcache_sim.cli import main
 from kvcache_sim.extras.study.sweeps import worker
-from kvcache_sim.extras.study.sweeps.store import CellStore
+from support.product.sweeps import CellStore
 
 ROWS = '{"timestamp": 0, "input_length": 1024, "output_length": 1, "hash_ids": [1, 2]}\n'
 BAD_NAME = b"bad\xff.jsonl"

@@ -8,11 +8,11 @@ import pytest
 from kvcache_sim.base.errors import KvsimError, UsageError
 from kvcache_sim.extras.study.sweeps.cell import Limits
 from kvcache_sim.extras.study.sweeps.simulation import plan_sweep
-from kvcache_sim.extras.study.sweeps.space import Space
 from kvcache_sim.extras.study.sweeps.study import SweepFile
 from kvcache_sim.scenario.idle import IdleError
-from kvcache_sim.scenario.load import varied_from_text
 from kvcache_sim.scenario.yaml_tree import read_tree
+from support.product.scenarios import varied_from_text
+from support.product.sweeps import Space
 from support.setting_effects import CHANGES, REFUSALS, Refusal
 from support.tiered_scenario import BASE, load
 

@@ -6,10 +6,11 @@ from hashlib import blake2b
 import pytest
 from kvcache_sim.base.errors import TraceError
 from kvcache_sim.workload.imports.kind import Reading
-from kvcache_sim.workload.imports.naming import Naming, Notes, salt_of, salted_ids, salted_names
+from kvcache_sim.workload.imports.naming import Naming, Notes, salt_of
 from kvcache_sim.workload.imports.source import lines_of, log_clock_ns
 from kvcache_sim.workload.imports.write import import_logs
 from kvcache_sim.workload.readers.dates import time_ns
+from support.product.traces import salted_ids, salted_names
 
 SECOND = 10**9
 GOOD = {"time": 1000, "prompt": "x" * 40, "max_tokens": 3}

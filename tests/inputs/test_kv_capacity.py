@@ -12,14 +12,13 @@ import numpy as np
 import pytest
 from kvcache_sim.model.engine_memory import rank_weights_bytes, stage_layers
 from kvcache_sim.model.gpus import load_gpu
-from kvcache_sim.model.kv_capacity import EngineMemory, KvCapacity, kv_capacity, loaded_weights_bytes
-from kvcache_sim.model.layer_group import WeightDtypes
-from kvcache_sim.model.model_file import load_model, parse_model
-from kvcache_sim.model.model_spec import ModelSpec
+from kvcache_sim.model.kv_capacity import EngineMemory, KvCapacity, loaded_weights_bytes
+from kvcache_sim.model.model_file import load_model
 from kvcache_sim.model.releases import parse_release, parse_version
 from kvcache_sim.model.sglang_memory import prefill_graphs
 from kvcache_sim.model.vllm_memory import graph_sizes
 from msgspec.structs import replace as with_fields
+from support.product.models import ModelSpec, WeightDtypes, kv_capacity, parse_model
 from support.shared_files import DATA, ROOT
 
 TABLE = ROOT / "docs" / "data" / "kv-capacity-logs.toml"

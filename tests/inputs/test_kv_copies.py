@@ -11,11 +11,11 @@ import pytest
 from kvcache_sim.base.errors import UsageError
 from kvcache_sim.cli.main import run as kvsim
 from kvcache_sim.model.model_file import load_model, model_names
-from kvcache_sim.scenario.cost import cost_of
 from kvcache_sim.scenario.kv_copies import kv_copies
 from kvcache_sim.scenario.launch.to_scenario import scenario_of_launch
 from kvcache_sim.scenario.load import scenario_from_text
 from kvcache_sim.scenario.subject import subject_line
+from support.product.scenarios import cost_of
 
 GIB = 1 << 30
 QWEN = ["model=qwen3-30b-a3b", "replica.step_time=roofline:qwen3-30b-a3b@h100:tp8"]

@@ -9,10 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim.base.errors import UsageError
 from kvcache_sim.cli import main
-from kvcache_sim.model.gpus import UNMEASURED, gpu_names, load_gpu
+from kvcache_sim.model.gpus import UNMEASURED, load_gpu
 from kvcache_sim.model.model_file import load_model, model_names
 from kvcache_sim.scenario.launch.names import dtype_of_name, kv_dtype_of_name, model_of
 from kvcache_sim.scenario.launch.to_scenario import scenario_of_launch
+from support.product.models import gpu_names
 from support.shared_files import ROOT
 
 GIVEN = ROOT.parent / "shared" / "launch_lines"

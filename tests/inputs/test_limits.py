@@ -16,16 +16,14 @@ from kvcache_sim.base.errors import TraceError, UsageError
 from kvcache_sim.base.units import LAST_NS, parse_rate_bytes_per_s, parse_size_bytes, parse_time_ns
 from kvcache_sim.cli.main import run
 from kvcache_sim.extras.study.sweeps.cell import Study
-from kvcache_sim.extras.study.sweeps.coordinator import merge_shards
-from kvcache_sim.extras.study.sweeps.plan import Plan, Resolved, Shard, lay_out
-from kvcache_sim.extras.study.sweeps.space import Space
-from kvcache_sim.extras.study.sweeps.tables import export, result_rows
+from kvcache_sim.extras.study.sweeps.tables import export
 from kvcache_sim.metrics.load_run import load_run
-from kvcache_sim.metrics.measure_settings import Edge
 from kvcache_sim.scenario import quantities
 from kvcache_sim.scenario.quantities import Capacity
-from kvcache_sim.workload.generate import build
 from kvcache_sim.workload.readers import read_trace
+from support.product.reports import Edge
+from support.product.sweeps import Plan, Resolved, Shard, Space, lay_out, merge_shards, result_rows
+from support.product.traces import build
 from support.small_run import seal, small_run
 from support.sweep_runs import sweep, tables
 

@@ -11,10 +11,10 @@ from kvcache_sim.base.errors import UsageError
 from kvcache_sim.model.hugging_face.configuration import model_of
 from kvcache_sim.model.hugging_face.quantization import kv_dtype as format_of_kv
 from kvcache_sim.model.hugging_face.quantization import weight_dtypes
-from kvcache_sim.model.model_file import load_model, model_text, parse_model
-from kvcache_sim.model.templates import new_model
+from kvcache_sim.model.model_file import load_model
 from kvcache_sim.scenario.launch.names import dtype_of_name
 from kvcache_sim.scenario.launch.weights import dtype_of_most
+from support.product.models import model_text, new_model, parse_model
 from support.shared_files import DATA, ROOT
 
 FOLDER = DATA / "model_configurations"

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 from kvcache_sim.base.errors import UsageError
-from kvcache_sim.model.gpus import UNMEASURED, gpu_names, load_gpu
+from kvcache_sim.model.gpus import UNMEASURED, load_gpu
 from kvcache_sim.model.model_file import load_model, model_names
-from kvcache_sim.model.templates import new_gpu
+from support.product.models import gpu_names, new_gpu
 
 #: Links to a CPU's memory in the same package, and to memory that the CPU shares.
 NVLINK_C2C, UNIFIED = 450_000_000_000, 136_500_000_000

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim._core import Sha256, toml_values
-from kvcache_sim.model.catalog import read_entry
+from support.product.models import read_entry
 
 PACKAGE = Path(kvcache_sim.__file__).parent
 FORMS = r"""

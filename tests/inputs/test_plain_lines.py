@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim.cli.declared import Verb
 from kvcache_sim.cli.simulate import app
-from kvcache_sim.cli.verb import typer_app
 from kvcache_sim.workload import readers
+from support.product.scenarios import typer_app
 from typer.main import get_command
 
 WORDS = """-c --config --set -o --output --force --seed --policy --trace-format --on-bad-row --synthesise-prefixes

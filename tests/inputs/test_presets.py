@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from kvcache_sim.cli.main import run as kvsim
 from kvcache_sim.scenario.load import load_scenario
-from kvcache_sim.scenario.presets import preset_names, preset_path
+from support.product.scenarios import preset_names, preset_path
 
 SCENARIOS = Path(__file__).resolve().parents[2] / "scenarios"
 

@@ -95,9 +95,8 @@ MACHINE = ["--gpu", "h100", "--tp", "2", "--model", "qwen3-32b"]
 @pytest.mark.parametrize(
     "line",
     [
-        ["diff", "vllm", "0.11", "0.33", "--gpu", "h100"],
+        ["diff", "vllm", "0.28", "0.33", "--gpu", "h100"],
         ["diff", "sglang", "0.5.16", "0.5.16.post1"],
-        ["show", "vllm@0.26.0", *MACHINE],
         ["show", "lmcache"],
         ["list"],
     ],

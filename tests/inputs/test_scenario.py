@@ -10,15 +10,16 @@ from hypothesis import strategies as st
 from kvcache_sim.base.errors import KvsimError, UsageError
 from kvcache_sim.cache.settings import TierSettings
 from kvcache_sim.model.gpus import load_gpu
-from kvcache_sim.model.kv_capacity import EngineMemory, kv_capacity
+from kvcache_sim.model.kv_capacity import EngineMemory
 from kvcache_sim.model.model_file import load_model
 from kvcache_sim.model.releases import parse_release
 from kvcache_sim.scenario.key_list import key_lines
 from kvcache_sim.scenario.load import load_scenario, scenario_from_text
 from kvcache_sim.scenario.policy_names import eviction_plugins_of, with_absolute_plugins
 from kvcache_sim.scenario.presets import starter_text
-from kvcache_sim.scenario.resolved import config_hash, to_yaml
-from kvcache_sim.scenario.yaml_tree import Tree
+from kvcache_sim.scenario.resolved import config_hash
+from support.product.models import kv_capacity
+from support.product.scenarios import Tree, to_yaml
 
 
 def load(text: str = "", *overrides: str):

@@ -32,10 +32,10 @@ from kvcache_sim.scenario.schema import (
 )
 from kvcache_sim.scenario.section import Section, changed, converted, defaults, keys, parts, plain_values
 from kvcache_sim.scenario.trace_section import RetentionSection
-from kvcache_sim.serving.membership.scaling_policy.settings import ScalingSettings
 from kvcache_sim.serving.settings import HandoverSettings, ReplicaSettings, RouterSettings
 from msgspec import NODEFAULT, ValidationError
 from msgspec.structs import fields, replace
+from support.product.machines import ScalingSettings
 
 SCENARIOS = sorted((Path(__file__).parents[2] / "scenarios").glob("*.yaml"))
 

@@ -8,16 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim.base import rng
 from kvcache_sim.base.errors import KvsimError, TraceError, UsageError
-from kvcache_sim.workload.tokens import (
-    PromptConfig,
-    PromptGenerator,
-    Tokenizer,
-    TokenWorkers,
-    block_starts,
-    token_batches,
-)
+from kvcache_sim.workload.tokens import PromptConfig, PromptGenerator, Tokenizer, TokenWorkers, block_starts
 from kvcache_sim.workload.tokens.row_key import trace_row_key
 from kvcache_sim.workload.trace import Trace
+from support.product.traces import token_batches
 from support.token_rows import Row, trace_of
 
 SEED = 42

@@ -12,9 +12,10 @@ import pytest
 from kvcache_sim.base import rng
 from kvcache_sim.base.output import new_file
 from kvcache_sim.cli.main import run
-from kvcache_sim.workload.tokens import PromptConfig, token_batches, token_source
+from kvcache_sim.workload.tokens import PromptConfig, token_source
 from kvcache_sim.workload.tokens.collisions import shared_blocks
 from kvcache_sim.workload.tokens.output import JsonlSink
+from support.product.traces import token_batches
 from support.shared_files import shared
 from support.token_rows import Row, trace_of
 

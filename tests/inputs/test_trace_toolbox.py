@@ -18,8 +18,6 @@ from kvcache_sim.workload.toolbox.transforms import (
     copy_span_ns,
     cut,
     head,
-    merge,
-    parse_speed,
     rechunk,
     repeat,
     same_requests,
@@ -28,6 +26,7 @@ from kvcache_sim.workload.toolbox.transforms import (
 )
 from kvcache_sim.workload.toolbox.write import mooncake_lines
 from support.examples import examples
+from support.product.traces import merge, parse_speed
 from support.shared_files import shared
 from support.small_traces import trace_of
 

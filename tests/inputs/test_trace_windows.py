@@ -14,8 +14,7 @@ from kvcache_sim.cache.settings import PrefixViewSettings, TierSettings
 from kvcache_sim.cli.main import run
 from kvcache_sim.metrics.load_run import load_run
 from kvcache_sim.model.step_time import StepTimeTable
-from kvcache_sim.report.finished import find_trace, open_runs
-from kvcache_sim.report.upper_bound import upper_bound_of
+from kvcache_sim.report.finished import open_runs
 from kvcache_sim.scenario.execute import execute
 from kvcache_sim.scenario.load import scenario_from_text
 from kvcache_sim.scenario.requests import open_requests, read_requests
@@ -25,6 +24,7 @@ from kvcache_sim.simulation.windows import can_stream
 from kvcache_sim.workload.readers import read, stream
 from kvcache_sim.workload.readers.stream import NotAlone, TraceStream
 from kvcache_sim.workload.trace import Trace
+from support.product.reports import find_trace, upper_bound_of
 
 ROWS = 600
 BLOCK = 16

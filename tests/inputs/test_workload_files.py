@@ -8,10 +8,10 @@ import pytest
 from kvcache_sim.scenario.load import scenario_from_text
 from kvcache_sim.scenario.requests import read_requests
 from kvcache_sim.simulation import simulate
-from kvcache_sim.workload.generate import KINDS, build, settings_of, write_jsonl
+from kvcache_sim.workload.generate import KINDS
 from kvcache_sim.workload.readers import ReadSettings, read_trace
 from kvcache_sim.workload.sessions import predecessors
-from kvcache_sim.workload.upper_bound import upper_bound_hit_tokens
+from support.product.traces import build, settings_of, upper_bound_hit_tokens, write_jsonl
 from support.shared_files import ROOT, shared
 
 

@@ -9,12 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from kvcache_sim.extras.live.answers import Answers
-from kvcache_sim.extras.live.app import application
 from kvcache_sim.extras.live.generation import Generations
-from kvcache_sim.extras.live.run_output import Asked, live_scenario
-from kvcache_sim.extras.live.serving import Parts, Serving, assembled
 from kvcache_sim.metrics.run_directory import open_run_directory
 from live_fleets import Standing, turns, wait
+from support.product.live import Asked, Parts, Serving, application, assembled, live_scenario
 
 MS = 1_000_000
 #: A token each 10 ms, whatever is served.

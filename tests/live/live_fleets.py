@@ -3,11 +3,9 @@
 import asyncio
 from collections.abc import Sequence
 
-from kvcache_sim.extras.live.clock import WallClock
 from kvcache_sim.extras.live.fleet import Fleet
-from kvcache_sim.extras.live.prompts import BlockNumbers
 from kvcache_sim.scenario.load import load_scenario
-from kvcache_sim.simulation.live import LiveSimulation
+from support.product.live import BlockNumbers, LiveSimulation, WallClock
 
 
 class Standing(WallClock):

@@ -6,11 +6,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-from kvcache_sim.extras.live.clock import WallClock
 from kvcache_sim.extras.live.fleet import Prompt
-from kvcache_sim.extras.live.run_output import Asked, live_scenario
-from kvcache_sim.extras.live.serving import Serving, assembled
 from kvcache_sim.metrics.run_directory import open_run_directory
+from support.product.live import Asked, Serving, WallClock, assembled, live_scenario
 
 SETTINGS = [
     "tiers.gpu.capacity=100 blocks",

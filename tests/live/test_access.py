@@ -6,9 +6,9 @@ import pytest
 
 pytest.importorskip("uvicorn")
 
-from kvcache_sim.extras.live.serving import Serving
 from live_apps import LiveApp, live
 from live_fleets import turns
+from support.product.live import Serving
 
 COMPLETIONS = "/v1/completions"
 

@@ -24,8 +24,8 @@ from kvcache_sim.extras.live.events.layout import AllBlocksCleared, Batch, Block
 from kvcache_sim.extras.live.events.publisher import Endpoint, Publisher
 from kvcache_sim.extras.live.events.source import EventSource
 from kvcache_sim.extras.live.fleet import Fleet, Prompt
-from kvcache_sim.extras.live.prompts import BlockNumbers
 from live_fleets import fleet_of
+from support.product.live import BlockNumbers
 
 #: Two blocks of 16 tokens, 0 to 31, with the default seed: the root, and the numbers that are published.
 GOLDEN = {

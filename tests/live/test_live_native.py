@@ -11,10 +11,10 @@ from kvcache_sim.metrics.columns import STATUSES
 from kvcache_sim.metrics.run import Run
 from kvcache_sim.scenario.load import scenario_from_text
 from kvcache_sim.simulation import RunOptions, simulate
-from kvcache_sim.simulation.live import LiveSimulation
 from support.agreement import ENGINES, beyond_spec, by_spec, columns
 from support.examples import examples
 from support.live_scenarios import Driven, Notified, settings_of
+from support.product.live import LiveSimulation
 
 SEEDS = st.integers(0, 2**40)
 

@@ -21,13 +21,13 @@ from kvcache_sim.extras.live.record.observed import Observed
 from kvcache_sim.extras.live.record.proxy import Upstream, pass_on
 from kvcache_sim.extras.live.record.trace_file import TraceFile
 from kvcache_sim.extras.live.tokenizer import ByteTokenizer
-from kvcache_sim.workload.imports.naming import salted_ids
 from kvcache_sim.workload.prompts.body import Seen
 from kvcache_sim.workload.prompts.stream import AnswerChunks
 from live_server import LONGEST, live_server
 from recorders import recorder
 from support.chatml import chatml
 from support.examples import examples
+from support.product.traces import salted_ids
 
 SECRET = "the word that stays private is quixotic"
 

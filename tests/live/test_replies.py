@@ -13,10 +13,10 @@ pytest.importorskip("uvicorn")
 
 from kvcache_sim.extras.live.answers import Answers
 from kvcache_sim.extras.live.record.texts import Texts
-from kvcache_sim.extras.live.serving import Serving
 from kvcache_sim.extras.live.tokenizer import ByteTokenizer
 from live_apps import MS, Client, LiveApp, live, live_app
 from live_fleets import turns
+from support.product.live import Serving
 
 COMPLETIONS = "/v1/completions"
 

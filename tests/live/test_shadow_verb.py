@@ -22,9 +22,9 @@ from kvcache_sim.extras.live.shadow.feed import Source
 from kvcache_sim.extras.live.shadow.following import Following
 from kvcache_sim.extras.live.shadow.watch import Compared, Watched, replay, watch
 from kvcache_sim.workload.imports.kv_batch import KvBatch, KvEvent
-from kvcache_sim.workload.imports.naming import salted_names
 from live_server import LONGEST, live_server
 from support.examples import examples
+from support.product.traces import salted_names
 
 MS = 1_000_000
 

@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 from kvcache_sim.base.errors import UsageError
 from kvcache_sim.base.rng import stream
 from kvcache_sim.extras.live.answers import Answers
-from kvcache_sim.extras.live.prompts import BlockNumbers
 from kvcache_sim.extras.live.tokenizer import ByteTokenizer, tokenizer_of
 from support.examples import examples
+from support.product.live import BlockNumbers
 from support.word_tokenizer import write_tokenizer
 
 

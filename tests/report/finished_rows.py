@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from kvcache_sim.metrics.columns import EVENT_COLUMNS, SERIES_COLUMNS, Column
+from kvcache_sim.metrics.columns import EVENT_COLUMNS, SERIES_COLUMNS
 from kvcache_sim.metrics.run import CodedText
-from kvcache_sim.report.finished import FinishedRun
 from kvcache_sim.workload.trace import Trace
+from support.product.reports import Column, FinishedRun
 
 
 def coded(words: list[str]) -> CodedText:

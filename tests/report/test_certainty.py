@@ -14,11 +14,11 @@ from kvcache_sim.metrics.certainty import (
 from kvcache_sim.metrics.request_intervals import LEAST_REQUESTS, request_intervals
 from kvcache_sim.metrics.resampling import resampled_rows
 from kvcache_sim.model.run_errors import LOADS
-from kvcache_sim.model.run_intervals import run_factors, source_kind
 from kvcache_sim.model.stated_errors import Factors
 from kvcache_sim.report.intervals.assumption import Assumption
 from kvcache_sim.report.intervals.together import loading_share, together
 from support.printed import normalized, printed
+from support.product.models import run_factors, source_kind
 from support.sensitivity_runs import SET
 from support.shared_files import ROOT
 

@@ -12,11 +12,11 @@ from kvcache_sim.metrics.run_directory import open_run_directory
 from kvcache_sim.report.explain.case import Case
 from kvcache_sim.report.explain.claims import CLAIMS, check
 from kvcache_sim.report.explain.sentences import SENTENCES
-from kvcache_sim.report.finished import FinishedRun
-from kvcache_sim.scenario.execute import execute, store
-from kvcache_sim.scenario.load import varied_from_text
+from kvcache_sim.scenario.execute import execute
 from kvcache_sim.scenario.requests import read_requests
 from kvcache_sim.simulation import RunOptions
+from support.product.reports import FinishedRun
+from support.product.scenarios import store, varied_from_text
 
 #: Scenarios of each claim: two, and twenty with ``make claims``.
 DRAWN = int(os.environ.get("KVSIM_CLAIMS", "2"))

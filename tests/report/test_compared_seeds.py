@@ -6,18 +6,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from kvcache_sim.model.adjusted import ScaledStepTime
 from kvcache_sim.report.compare.comparison import compare
 from kvcache_sim.report.compare.samples import STATISTICS
 from kvcache_sim.report.compare.stretches import STRETCHES, change_interval
 from kvcache_sim.report.compare.verdict import verdict
-from kvcache_sim.report.finished import FinishedRun
 from kvcache_sim.scenario.execute import execute
 from kvcache_sim.scenario.load import load_varied
 from kvcache_sim.scenario.presets import scenario_file
 from kvcache_sim.scenario.requests import read_requests
 from kvcache_sim.simulation import RunOptions
 from report.finished_rows import written
+from support.product.models import ScaledStepTime
+from support.product.reports import FinishedRun
 
 SEEDS = range(1, 26)
 

@@ -7,8 +7,9 @@ import pytest
 from kvcache_sim.base.errors import UsageError
 from kvcache_sim.cli.main import run as kvsim
 from kvcache_sim.metrics.load_run import load_run
-from kvcache_sim.scenario.cost import cost_of, costs_by_batch, with_cost
+from kvcache_sim.scenario.cost import costs_by_batch, with_cost
 from kvcache_sim.scenario.load import scenario_from_text
+from support.product.scenarios import cost_of
 
 PRICES = "cost: {gpu_hour: 3.0, dram_gib_month: 7.3, nvme_gib_month: 0.73}\n"
 TIERS = "tiers: {gpu: {capacity: 1GiB}, cpu: {capacity: 100GiB}, disk: {capacity: 1000GiB}}\n"

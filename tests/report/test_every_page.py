@@ -8,7 +8,6 @@ import pytest
 from kvcache_sim.cli.main import run as kvsim
 from kvcache_sim.extras.calibrate.fit import predict_ms
 from kvcache_sim.extras.calibrate.fit_picture import fit_picture
-from kvcache_sim.extras.study.sizing.question import Answer
 from kvcache_sim.extras.study.sizing.text import draw as draw_capacity
 from kvcache_sim.metrics.objectives import parse_objectives
 from kvcache_sim.report.finished import open_runs
@@ -19,6 +18,7 @@ from kvcache_sim.report.time_series import MOST_SERIES
 from report.colour_distance import lab
 from report.page_overflow import overflowing
 from support.browser import page
+from support.product.sweeps import Answer
 from support.timed_rows import TRUE, random_rows
 
 SCENARIO = """name: fleet

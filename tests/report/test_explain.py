@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kvcache_sim.metrics.columns import MISS_COLUMNS, REQUEST_COLUMNS, TTFT_PARTS, miss_column
-from kvcache_sim.replay.miss_causes import reported_by
+from kvcache_sim.metrics.columns import MISS_COLUMNS, REQUEST_COLUMNS, TTFT_PARTS
 from kvcache_sim.report.explain.break_even import break_even_lengths, compute_ns, load_of, loads_faster
 from kvcache_sim.report.explain.case import Case
 from kvcache_sim.report.explain.sentences import explain
@@ -15,6 +14,8 @@ from kvcache_sim.scenario.load import scenario_from_text
 from report.finished_rows import written
 from report.report_traces import make_trace
 from support.examples import examples
+from support.product.machines import reported_by
+from support.product.reports import miss_column
 from support.request_rows import rows
 
 MS = 1_000_000

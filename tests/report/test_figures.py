@@ -16,11 +16,11 @@ from kvcache_sim.metrics.figure import Figure
 from kvcache_sim.metrics.figures import DEFINITIONS, FIGURES
 from kvcache_sim.metrics.names import STABLE_METRICS
 from kvcache_sim.metrics.percentiles import STATISTICS
-from kvcache_sim.replay.miss_causes import reported_by
 from kvcache_sim.report.intervals.certainty import certainty
 from kvcache_sim.scenario.execute import execute, wall
 from kvcache_sim.scenario.requests import read_requests
 from kvcache_sim.simulation import RunOptions
+from support.product.machines import reported_by
 from support.tiered_scenario import load
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "docs" / "site"))

@@ -11,15 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim.base.errors import UsageError
 from kvcache_sim.metrics.channel_use import ChannelUse, later_use
-from kvcache_sim.metrics.measure_settings import Edge, Measure
+from kvcache_sim.metrics.measure_settings import Measure
 from kvcache_sim.metrics.measurement import MeasuredRequests
 from kvcache_sim.metrics.parts import Parts
 from kvcache_sim.metrics.run import CodedText
 from kvcache_sim.metrics.tier_use import TierUse, later_tier_use
-from kvcache_sim.metrics.windows import Windows, steady_from
-from kvcache_sim.simulation.spec_demand import Demand
 from report.made_run import made_run
 from support.examples import examples
+from support.product.reports import Edge, Windows, steady_from
+from support.product.spec import Demand
 from support.small_traces import trace_of
 
 

@@ -3,11 +3,11 @@
 import pytest
 from kvcache_sim.report.compare.comparison import compare
 from kvcache_sim.report.explain.case import Case
-from kvcache_sim.report.finished import find_trace, open_runs
+from kvcache_sim.report.finished import open_runs
 from kvcache_sim.report.headline import headlines
 from kvcache_sim.report.plain_table import plain_table
-from kvcache_sim.report.render import draw
 from support.printed import overlong
+from support.product.reports import draw, find_trace
 
 RUNS = ("small", "large", "saturated", "tiered", "routed", "pools", "scaled", "tenants")
 #: A hit, a miss, a request that was preempted; the turns of a session, the prefixes kept, the worst waits.

@@ -9,7 +9,7 @@ import pytest
 from kvcache_sim.base.tiers import KV_SOURCES
 from kvcache_sim.cli.main import run as kvsim
 from kvcache_sim.report.distributions import HIT_CLASSES, hit_class
-from kvcache_sim.report.finished import find_trace, open_runs
+from kvcache_sim.report.finished import open_runs
 from kvcache_sim.report.parts import (
     Asked,
     Disclosure,
@@ -19,13 +19,13 @@ from kvcache_sim.report.parts import (
     body,
     heading,
 )
-from kvcache_sim.report.picture import NothingToDraw, Picture, Table
+from kvcache_sim.report.picture import NothingToDraw, Picture
 from kvcache_sim.report.pictures import PICTURES
-from kvcache_sim.report.render import draw, vega_lite
-from kvcache_sim.report.reuse import reuse_of
+from kvcache_sim.report.render import vega_lite
 from report.finished_rows import written
 from report.report_traces import make_trace
 from support.browser import page
+from support.product.reports import Table, draw, find_trace, reuse_of
 from support.request_rows import rows
 from support.small_run import small_run, warn
 

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim.base.tiers import KV_SOURCES
-from kvcache_sim.replay.miss_causes import reported_by
 from kvcache_sim.report.colours import OTHER, colours_of
 from kvcache_sim.report.pictures.waterfall import PARTS
 from kvcache_sim.report.time_series import MOST_SERIES, drawn_as
 from report.colour_distance import lab
 from support.examples import examples
+from support.product.machines import reported_by
 
 #: Names that one picture may show together: the six largest of a group are drawn, so all of a group must differ.
 GROUPS = {

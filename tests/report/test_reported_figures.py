@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from kvcache_sim.base.units import NS_PER_S
 from kvcache_sim.metrics.channel_use import ChannelUse, summarize_channels
-from kvcache_sim.metrics.summary_text import summary_text
 from kvcache_sim.metrics.tier_use import TierUse, no_effect
-from kvcache_sim.simulation.spec_demand import Demand
 from support.agreement import agree_on
+from support.product.reports import summary_text
+from support.product.spec import Demand
 from support.tiered_scenario import run_with, summary_with
 
 STALLS = ("stall_cpu_gpu_ns", "stall_remote_cpu_ns", "stall_disk_cpu_ns")

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from kvcache_sim.base.errors import InputOutputError
-from kvcache_sim.metrics.batches import batch_count, batch_figures
-from kvcache_sim.metrics.columns import Column
+from kvcache_sim.metrics.batches import batch_count
 from kvcache_sim.metrics.handover_summary import HandoverTotals
 from kvcache_sim.metrics.jobs import JobTotals
 from kvcache_sim.metrics.load_run import check_columns
@@ -26,6 +25,7 @@ from kvcache_sim.metrics.tier_use import TierUse, summarize_tiers
 from kvcache_sim.scenario.load import scenario_from_text
 from kvcache_sim.scenario.measure import reusable_tokens
 from support.examples import examples
+from support.product.reports import Column, batch_figures
 from support.request_rows import rows
 from support.small_traces import trace_of
 

@@ -17,10 +17,11 @@ from kvcache_sim.metrics.load_run import load_run
 from kvcache_sim.metrics.percentiles import describe
 from kvcache_sim.metrics.request_rows import KeptRows, RequestRows
 from kvcache_sim.metrics.run_directory import open_run_directory
-from kvcache_sim.scenario.execute import execute, store
+from kvcache_sim.scenario.execute import execute
 from kvcache_sim.scenario.load import scenario_from_text
 from kvcache_sim.scenario.requests import read_requests
 from kvcache_sim.simulation import RunOptions
+from support.product.scenarios import store
 from support.request_rows import rows as request_rows_of
 
 WIDTH = len(REQUEST_COLUMNS)

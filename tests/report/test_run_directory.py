@@ -17,7 +17,7 @@ from kvcache_sim.metrics.columns import EVENT_COLUMNS
 from kvcache_sim.metrics.load_run import load_run
 from kvcache_sim.metrics.run import CodedText
 from kvcache_sim.metrics.run_directory import COMPLETE, open_numbered_directory, open_run_directory
-from kvcache_sim.metrics.tables import read_table, write_table
+from support.product.reports import read_table, write_table
 
 
 def write_run(target: Path, force: bool = False, seed: int = 0) -> None:

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 from kvcache_sim.metrics.percentiles import describe
 from kvcache_sim.metrics.saturation import SampledArrivals, summarize_saturation
-from kvcache_sim.metrics.windows import Windows
 from kvcache_sim.scenario.execute import execute
 from kvcache_sim.scenario.load import scenario_from_text
 from kvcache_sim.scenario.requests import read_requests
 from kvcache_sim.simulation import RunOptions
 from kvcache_sim.workload.toolbox.transforms import scale
+from support.product.reports import Windows
 
 SERVICE_S = 0.1
 

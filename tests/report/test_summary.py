@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim.metrics.columns import OUTCOMES
-from kvcache_sim.metrics.names import STABLE_METRICS, flatten
+from kvcache_sim.metrics.names import STABLE_METRICS
 from kvcache_sim.metrics.percentiles import STATISTICS, describe, describe_counted
 from kvcache_sim.metrics.run import CountedTimes, Run
 from kvcache_sim.metrics.summary import DEFINITIONS, summarize
-from kvcache_sim.metrics.summary_text import summary_text
 from report.made_run import made_run
+from support.product.reports import flatten, summary_text
 
 WALL = {"cpu_s": 12345.678, "peak_rss_bytes": 3 << 40}
 

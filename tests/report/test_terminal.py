@@ -14,8 +14,8 @@ from kvcache_sim.cli import main
 from kvcache_sim.cli.progress import state_line, time_line
 from kvcache_sim.metrics.prefix_cache import LEAST_COMPARED, medians_of_equal_length
 from kvcache_sim.metrics.run import Progress
-from kvcache_sim.report.picture import Table
 from kvcache_sim.report.plain_table import plain_table
+from support.product.reports import Table
 
 SHARES = st.floats(0, 3)
 

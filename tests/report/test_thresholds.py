@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim.base.errors import UsageError
-from kvcache_sim.metrics.names import STABLE_METRICS, flatten, resolve_metric
-from kvcache_sim.metrics.thresholds import parse_threshold
+from kvcache_sim.metrics.names import STABLE_METRICS, resolve_metric
+from support.product.reports import flatten, parse_threshold
 
 SUMMARY = {"latency": {"ttft": {"p99": 1500.0, "p50": None}}, "cache": {"token_hit_rate": 0.25}}
 

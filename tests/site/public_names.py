@@ -17,13 +17,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import kvcache_sim
 from kvcache_sim.metrics import columns
 from kvcache_sim.metrics.figures import FIGURES
-from kvcache_sim.model.catalog import entry_names
 from kvcache_sim.policies.table import POLICIES
 from kvcache_sim.scenario.key_list import key_lines
 from kvcache_sim.scenario.policy_kinds import POLICY_KINDS
-from kvcache_sim.scenario.presets import preset_names
 from kvcache_sim.workload.generate import KINDS
 from kvcache_sim.workload.readers.format import FORMATS
+from support.product.models import entry_names
+from support.product.scenarios import preset_names
 from support.verb_commands import commands
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -12,9 +12,9 @@ Two machines of GPU, CPU and disk. A block holds 4 tokens, a token 1,000 bytes o
 | machine 1 -> 0 | 1 | 4,000 ns | 1,000 ns | 300 ns |
 """
 
-from kvcache_sim.cache.operations import MachineTiers, open_machines
 from kvcache_sim.cache.settings import CacheSettings, MovementSettings, TierSettings
-from kvcache_sim.channels.settings import ChannelSettings, ClusterChannels, NetworkSettings
+from kvcache_sim.channels.settings import ChannelSettings, NetworkSettings
+from support.product.machines import ClusterChannels, MachineTiers, open_machines
 from support.small_traces import trace_of
 
 A, B, C = range(3)

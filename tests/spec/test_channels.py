@@ -12,10 +12,9 @@ from kvcache_sim import _core
 from kvcache_sim.channels.channel import Transmission as CoresTransmission
 from kvcache_sim.channels.settings import ChannelSettings
 from kvcache_sim.engine import ARRIVAL, Engine
-from kvcache_sim.simulation.spec_demand import Demand
-from kvcache_sim.spec.channels import FifoChannel, Transmission
+from kvcache_sim.spec.channels import FifoChannel
 from kvcache_sim.spec.request import Admission
-from kvcache_sim.spec.ttft import Loading
+from support.product.spec import Demand, Loading, Transmission
 from support.spec_submission import SubmittedFifo, SubmittedLayered
 
 GB = 10**9

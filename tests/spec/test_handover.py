@@ -17,7 +17,6 @@ from kvcache_sim.metrics.run import Run
 from kvcache_sim.metrics.summary import summarize
 from kvcache_sim.scenario.load import Scenario, load_scenario, scenario_from_text
 from kvcache_sim.scenario.requests import read_requests
-from kvcache_sim.scenario.resolved import to_yaml
 from kvcache_sim.serving.router.registry import ROUTERS
 from kvcache_sim.serving.settings import ClusterSettings, HandoverSettings
 from kvcache_sim.simulation import RunOptions, simulate
@@ -25,6 +24,7 @@ from kvcache_sim.workload.trace import OPEN_LOOP, Trace
 from support.agreement import agree
 from support.examples import examples
 from support.pools import BLOCK, BLOCK_BYTES, DECODE_NS, LAYERS, MS, TOKEN_NS, channel, pools, requests
+from support.product.scenarios import to_yaml
 from support.traces import random_trace
 
 WIRE_NS, LATENCY_NS = MS, 100_000  # of a block; of a job

@@ -9,11 +9,12 @@ from kvcache_sim.channels.settings import ChannelSettings
 from kvcache_sim.metrics.columns import REQUEST_COLUMNS
 from kvcache_sim.metrics.run import Run
 from kvcache_sim.simulation import RunOptions, Simulation
-from kvcache_sim.simulation.end_checks import check_channels, check_rows
+from kvcache_sim.simulation.end_checks import check_rows
 from kvcache_sim.spec.channels import FifoChannel
 from support.conserved import check_never_idle
 from support.examples import examples
 from support.pools import pools, requests
+from support.product.machines import check_channels
 from support.tiered_scenario import BASE, run_with
 
 EVER = (0, 1 << 62)

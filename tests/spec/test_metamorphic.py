@@ -5,11 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from kvcache_sim.cache.settings import TierSettings
-from kvcache_sim.model.residual_grid import Residuals
 from kvcache_sim.serving.settings import ClusterSettings
 from kvcache_sim.simulation import simulate
 from kvcache_sim.workload.trace import Trace
 from support.clusters import cluster, table
+from support.product.models import Residuals
 from support.traces import random_trace
 
 TIMES = ("queue_ns", "prefill_ns", "first_token_ns", "finish_ns")

@@ -17,7 +17,7 @@ from kvcache_sim.serving.settings import ClusterSettings, MachineSettings, Repli
 from kvcache_sim.simulation import RunOptions
 from kvcache_sim.simulation import simulate as run_of
 from kvcache_sim.simulation.simulation import Simulation
-from kvcache_sim.simulation.spec_simulation import SpecSimulation
+from support.product.spec import SpecSimulation
 from support.small_traces import trace_of
 
 MS = 1_000_000

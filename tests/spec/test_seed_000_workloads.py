@@ -10,9 +10,8 @@ from kvcache_sim.metrics.summary import summarize
 from kvcache_sim.scenario.load import load_scenario
 from kvcache_sim.scenario.requests import read_requests
 from kvcache_sim.simulation import simulate
-from kvcache_sim.workload.sessions import previous_turns
-from kvcache_sim.workload.upper_bound import upper_bound_hit_tokens
 from support.agreement import agree
+from support.product.traces import previous_turns, upper_bound_hit_tokens
 
 SCENARIOS = Path(__file__).resolve().parents[2] / "scenarios"
 BLOCK = 16

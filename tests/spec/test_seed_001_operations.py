@@ -2,8 +2,9 @@
 
 import pytest
 from kvcache_sim.base.errors import UsageError
-from kvcache_sim.cache.operations import BlockCopy, BlockTokens
+from kvcache_sim.cache.operations import BlockCopy
 from seed_001_machines import ROWS, A, B, C, computed, machines, on_disk, where
+from support.product.traces import BlockTokens
 from support.small_traces import trace_of
 
 # -- Hierarchy of cache

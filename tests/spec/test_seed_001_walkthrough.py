@@ -5,11 +5,12 @@ from pathlib import Path
 
 import pytest
 from kvcache_sim.base.errors import UsageError
-from kvcache_sim.cache.operations import BlockCopy, MachineTiers, open_machines
+from kvcache_sim.cache.operations import BlockCopy
 from kvcache_sim.cache.settings import CacheSettings, MovementSettings, TierSettings
 from kvcache_sim.channels.channel import Transmission
-from kvcache_sim.channels.settings import ChannelSettings, ClusterChannels, NetworkSettings
+from kvcache_sim.channels.settings import ChannelSettings, NetworkSettings
 from seed_001_machines import BYTES_PER_S, ROWS, A, B, C, computed, in_memory, machines, on_disk, where
+from support.product.machines import ClusterChannels, MachineTiers, open_machines
 from support.small_traces import trace_of
 
 # -- Movements of KV cache across storage

@@ -21,9 +21,10 @@ from kvcache_sim.scenario.key_list import key_lines
 from kvcache_sim.scenario.load import Scenario, load_scenario
 from kvcache_sim.scenario.requests import read_requests, refuse_beyond_spec
 from kvcache_sim.simulation import RunOptions, simulate, spec_simulation
-from kvcache_sim.simulation.spec_keys import COVERAGE, Only, coverage, uncovered
+from kvcache_sim.simulation.spec_keys import COVERAGE, uncovered
 from kvcache_sim.workload.trace import NOT_GIVEN, Trace
 from support.agreement import ENGINES, assert_same, beyond_spec, by_spec
+from support.product.spec import Only, coverage
 from support.scenarios import drawn
 from support.setting_effects import CHANGES
 from support.setting_traces import filled

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from kvcache_sim.base.errors import StoreError
 from kvcache_sim.cache.store import Times
-from kvcache_sim.simulation.spec_invariants import CheckedStore, violations
-from kvcache_sim.spec.blocks import ABSENT, GPU, WAITING, Block, Copy
+from kvcache_sim.simulation.spec_invariants import violations
+from kvcache_sim.spec.blocks import ABSENT, GPU, WAITING, Copy
 from kvcache_sim.spec.keys import Keys
-from kvcache_sim.spec.store import Store
 from kvcache_sim.workload.key_arrays import NO_NEXT_TURN
+from support.product.spec import Block, CheckedStore, Store
 
 
 def used_store() -> CheckedStore:

@@ -11,12 +11,11 @@ pytest.importorskip("optuna", reason="pip install 'kvcache-sim[search]'")
 from kvcache_sim.base.errors import UsageError
 from kvcache_sim.extras.study.sweeps.cell import CellRecord, Limits, Study
 from kvcache_sim.extras.study.sweeps.optimize import Goal, Search, Trial, best, optimize, tried
-from kvcache_sim.extras.study.sweeps.plan import Resolved
 from kvcache_sim.extras.study.sweeps.space import Choice, interval
 from kvcache_sim.extras.study.sweeps.stop import StopRequest
-from kvcache_sim.extras.study.sweeps.store import CellStore
 from kvcache_sim.metrics.objectives import Objective
-from kvcache_sim.metrics.thresholds import parse_threshold
+from support.product.reports import parse_threshold
+from support.product.sweeps import CellStore, Resolved
 
 SPACE = {"x": interval(0.0, 10.0, "linear", "x"), "kind": Choice(("good", "bad"))}
 COST = Objective("cost.total", True)

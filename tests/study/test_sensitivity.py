@@ -10,15 +10,19 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from kvcache_sim.cli.main import run as kvsim
 from kvcache_sim.extras.study.sensitivity.moves import ANSWERS, Move, Sensitivity
-from kvcache_sim.model.adjusted import ScaledStepTime, WithSequenceTime
-from kvcache_sim.model.channels import load_channel
-from kvcache_sim.model.run_intervals import source_kind, step_interval
-from kvcache_sim.model.stated_errors import stated_step_errors
 from kvcache_sim.model.step_time import StepBatch
 from kvcache_sim.model.step_times import load_step_time, step_time_names
 from kvcache_sim.report.intervals.assumptions import assumptions
 from kvcache_sim.scenario.load import scenario_from_text
 from support.examples import examples
+from support.product.models import (
+    ScaledStepTime,
+    WithSequenceTime,
+    load_channel,
+    source_kind,
+    stated_step_errors,
+    step_interval,
+)
 from support.sensitivity_runs import asked
 
 

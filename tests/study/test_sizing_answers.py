@@ -11,14 +11,12 @@ from kvcache_sim.extras.study.sizing.further import (
     PREFILL,
     Further,
 )
-from kvcache_sim.extras.study.sizing.question import (
-    Answer,
-    Question,
-)
+from kvcache_sim.extras.study.sizing.question import Question
 from kvcache_sim.extras.study.sizing.search import STEP
 from kvcache_sim.extras.study.sweeps.cell import Cell, CellRecord, Study
-from kvcache_sim.extras.study.sweeps.plan import WHOLE, Plan, Shard
+from kvcache_sim.extras.study.sweeps.plan import WHOLE
 from support.examples import examples
+from support.product.sweeps import Answer, Plan, Shard
 
 
 def row(cell, rate, cost, machines=1, **more):

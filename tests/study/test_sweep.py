@@ -7,12 +7,11 @@ from kvcache_sim.base.errors import UsageError
 from kvcache_sim.base.rng.root import repeat_seed
 from kvcache_sim.cli.reading import LEAST_BYTES, parse_memory
 from kvcache_sim.extras.study.sweeps.cell import Cell, CellRecord, Study
-from kvcache_sim.extras.study.sweeps.coordinator import merge_shards
-from kvcache_sim.extras.study.sweeps.plan import Plan, Resolved, Shard, estimate, keep_plan, lay_out
+from kvcache_sim.extras.study.sweeps.plan import estimate, keep_plan
 from kvcache_sim.extras.study.sweeps.single_run import single_run
-from kvcache_sim.extras.study.sweeps.space import Space
-from kvcache_sim.extras.study.sweeps.store import CellStore, claim
+from kvcache_sim.extras.study.sweeps.store import claim
 from kvcache_sim.metrics.objectives import pareto_front
+from support.product.sweeps import CellStore, Plan, Resolved, Shard, Space, lay_out, merge_shards
 from support.sweep_driver import plan_of
 from support.sweep_runs import sweep, tables
 

@@ -11,11 +11,10 @@ from kvcache_sim.base.errors import UsageError
 from kvcache_sim.cli.cells import parse_shard
 from kvcache_sim.cli.main import run as kvsim
 from kvcache_sim.extras.study.sweeps.cell import Limits
-from kvcache_sim.extras.study.sweeps.coordinator import run_sweep
 from kvcache_sim.extras.study.sweeps.ray_runner import RayRunner
 from kvcache_sim.extras.study.sweeps.stop import StopRequest
-from kvcache_sim.extras.study.sweeps.supervisor import LocalRunner
 from support.examples import examples
+from support.product.sweeps import LocalRunner, run_sweep
 from support.sweep_driver import Silent, plan_of
 
 

@@ -11,9 +11,10 @@ from kvcache_sim.base.rng import stream
 from kvcache_sim.extras.study.sweeps.cell import Limits
 from kvcache_sim.extras.study.sweeps.plan import MAX_CELLS
 from kvcache_sim.extras.study.sweeps.simulation import prepare, refuse_unused
-from kvcache_sim.extras.study.sweeps.space import Choice, Space, interval
+from kvcache_sim.extras.study.sweeps.space import Choice, interval
 from kvcache_sim.extras.study.sweeps.study import inline_sweep, read_sweep_file
 from support.examples import examples
+from support.product.sweeps import Space
 
 
 @pytest.mark.parametrize(
@@ -117,7 +118,7 @@ def test_a_setting_is_refused_if_no_row_uses_it(rows, refused):
 
 def test_files_of_models_and_gpus_are_inputs_of_a_sweep(tmp_path):
     """An edited model, GPU or table of links makes other cells, as an edited trace does."""
-    from kvcache_sim.model.templates import new_gpu, new_model
+    from support.product.models import new_gpu, new_model
 
     (tmp_path / "m.toml").write_text(new_model("llama-3-8b"))
     (tmp_path / "g.toml").write_text(new_gpu("h100"))

@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from kvcache_sim.cli.main import run
-from kvcache_sim.metrics.batches import batch_figures
 from kvcache_sim.metrics.objectives import Objective
 from kvcache_sim.report.ranking import against, merge_seeds, rank_cells
 from kvcache_sim.report.ranking_text import verdict
+from support.product.reports import batch_figures
 
 P99, MEAN = "latency.ttft.p99", "latency.ttft.avg"
 TPUT = "throughput.output_tokens_per_s"

@@ -11,7 +11,7 @@ from pathlib import Path
 import kvcache_sim as kv
 import pytest
 from kvcache_sim.extras.study.sweeps.cell import Cell, CellRecord
-from kvcache_sim.extras.study.sweeps.tables import result_rows
+from support.product.sweeps import result_rows
 from support.shared_files import ROOT, shared
 
 DATA = ROOT / "docs" / "data"

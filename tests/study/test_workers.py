@@ -4,7 +4,7 @@ import pytest
 from kvcache_sim.extras.study.sweeps.cell import Cell, Limits, Study
 from kvcache_sim.extras.study.sweeps.processes import LocalProcess, LocalProcesses
 from kvcache_sim.extras.study.sweeps.stop import StopRequest
-from kvcache_sim.extras.study.sweeps.supervisor import LocalRunner
+from support.product.sweeps import LocalRunner
 from support.sweep_driver import plan_of
 from support.sweep_runs import sweep
 

@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 import numpy as np
 from kvcache_sim.base.errors import InvariantError, KvsimError, UsageError
-from kvcache_sim.cache.settings import BlockForm, CacheSettings, MovementSettings
+from kvcache_sim.cache.settings import CacheSettings, MovementSettings
 from kvcache_sim.metrics.run import Run
 from kvcache_sim.scenario.requests import read_requests
 from kvcache_sim.serving.settings import (
@@ -27,9 +27,10 @@ from kvcache_sim.serving.settings import (
     RouterSettings,
 )
 from kvcache_sim.simulation import RunOptions, simulate
-from kvcache_sim.simulation.spec_keys import Only, coverage
 from kvcache_sim.workload.trace import NOT_GIVEN, Lanes, Trace
 
+from support.product.machines import BlockForm
+from support.product.spec import Only, coverage
 from support.spec_aborts import allow_aborts
 from support.spec_copies import charge_copies
 from support.spec_models import MODELED, simulation_class

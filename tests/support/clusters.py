@@ -6,9 +6,10 @@ from typing import Any
 import numpy as np
 from kvcache_sim.cache.settings import CacheSettings, MovementSettings, TierSettings
 from kvcache_sim.channels.settings import ChannelSettings, NetworkSettings
-from kvcache_sim.model.residual_grid import ResidualGrid, Residuals
 from kvcache_sim.model.step_time import StepTimeTable
 from kvcache_sim.serving.settings import ClusterSettings, MachineSettings, ReplicaSettings
+
+from support.product.models import ResidualGrid, Residuals
 
 BLOCK = 16
 #: Channels of a pool that machines share.

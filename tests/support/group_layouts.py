@@ -7,11 +7,11 @@ from functools import cache
 import numpy as np
 from hypothesis import strategies as st
 from kvcache_sim.model.kv_groups import KvGroup, KvLayout
-from kvcache_sim.replay.group_settings import group_settings
 from kvcache_sim.replay.request import ReplayRequest
 from kvcache_sim.workload.readers import read_trace
 from kvcache_sim.workload.toolbox.transforms import head
 
+from support.product.machines import group_settings
 from support.shared_files import DATA, shared
 from support.small_traces import trace_of
 

@@ -5,15 +5,15 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from kvcache_sim.extras.live.prompts import BlockNumbers
 from kvcache_sim.metrics.run import Run
 from kvcache_sim.scenario.load import load_scenario
 from kvcache_sim.serving.settings import ClusterSettings
-from kvcache_sim.simulation.live import LiveSimulation, requests_of
+from kvcache_sim.simulation.live import requests_of
 from kvcache_sim.simulation.options import RunOptions
 from kvcache_sim.workload.trace import NOT_GIVEN, Trace
 
 from support import plugin_features, scenarios
+from support.product.live import BlockNumbers, LiveSimulation
 
 BLOCK = 16
 #: What ``live/metrics.py`` reads of a request that has left.

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from hypothesis import strategies as st
 from kvcache_sim import _core
-from kvcache_sim.cache.groups import GroupSettings, Newcomer, native_groups
+from kvcache_sim.cache.groups import GroupSettings
 from kvcache_sim.cache.settings import CacheSettings, TierSettings
 from kvcache_sim.model.kv_groups import KvGroup, KvLayout
 from kvcache_sim.replay.request import REPLAYERS, ReplayRequest
@@ -12,6 +12,7 @@ from kvcache_sim.serving.settings import ReplicaSettings
 
 from support.clusters import cluster
 from support.group_runs import settings_of
+from support.product.machines import Newcomer, native_groups
 from support.small_traces import trace_of
 
 #: Spare GPU blocks, chunks of the CPU tier, its eviction policy, and blocks of a chunk.

@@ -10,8 +10,9 @@ from typing import Any
 from kvcache_sim.base.tiers import COMPUTE
 from kvcache_sim.serving.settings import ReplicaSettings
 from kvcache_sim.spec.channels import layer_ns
-from kvcache_sim.spec.mover import Transfer
 from kvcache_sim.spec.simulator import Machine, Simulator
+
+from support.product.spec import Transfer
 
 BEYOND_TIME = 1 << 64
 

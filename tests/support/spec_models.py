@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from kvcache_sim.serving.settings import ClusterSettings
-from kvcache_sim.simulation.spec_simulation import Seen, SpecSimulation
+from kvcache_sim.simulation.spec_simulation import Seen
 from kvcache_sim.spec.admission import Admitter
 from kvcache_sim.spec.batch import Batch, NextStep
 from kvcache_sim.spec.channels import Channels, FifoChannel, LayeredChannel
@@ -21,6 +21,7 @@ from kvcache_sim.spec.routers import Router
 from kvcache_sim.spec.scheduler import Scheduler
 from kvcache_sim.spec.simulator import Simulator
 
+from support.product.spec import SpecSimulation
 from support.spec_async import AsyncBatch, AsyncScheduler, AsyncSimulator
 from support.spec_fetch import ESTIMATING, EstimatingAdmitter
 from support.spec_kept import KeepingScheduler, discards

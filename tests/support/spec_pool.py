@@ -10,17 +10,19 @@ from typing import Any
 
 from kvcache_sim.base.tiers import COMPUTE, REMOTE, REMOTE_READ, STAGING, TIERS
 from kvcache_sim.cache.settings import TierSettings
-from kvcache_sim.simulation.end_checks import check_channels, check_pool, check_stores
+from kvcache_sim.simulation.end_checks import check_pool, check_stores
 from kvcache_sim.simulation.measured import pool_counters
-from kvcache_sim.simulation.spec_simulation import SpecSimulation
 from kvcache_sim.spec.admission import Admission, Admitter
 from kvcache_sim.spec.block_store import Away, Part
 from kvcache_sim.spec.blocks import NO_MOVE
 from kvcache_sim.spec.channels import Channels
-from kvcache_sim.spec.mover import Mover, Transfer
+from kvcache_sim.spec.mover import Mover
 from kvcache_sim.spec.remote import RemoteReads
 from kvcache_sim.spec.request import SequenceState
 from kvcache_sim.spec.simulator import Machine, Simulator
+
+from support.product.machines import check_channels
+from support.product.spec import SpecSimulation, Transfer
 
 
 class Pool:

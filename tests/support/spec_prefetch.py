@@ -24,8 +24,9 @@ from kvcache_sim.spec.remote import RemoteReads
 from kvcache_sim.spec.request import SequenceState
 from kvcache_sim.spec.scheduler import Scheduler
 from kvcache_sim.spec.simulator import Machine, Simulator
-from kvcache_sim.workload.sessions import continuations
 from kvcache_sim.workload.trace import NO_REQUEST, OPEN_LOOP
+
+from support.product.traces import continuations
 
 #: Number of queued requests considered, which bounds the cost.
 WINDOW = 256

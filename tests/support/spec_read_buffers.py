@@ -12,7 +12,9 @@ from kvcache_sim.base.tiers import COMPUTE
 from kvcache_sim.engine import TRANSFER
 from kvcache_sim.spec.batch import NextStep
 from kvcache_sim.spec.channels import Channels, LayeredChannel, LayeredJob
-from kvcache_sim.spec.mover import HOP, Mover, Transfer
+from kvcache_sim.spec.mover import HOP, Mover
+
+from support.product.spec import Transfer
 
 
 class BufferedChannel(LayeredChannel):

@@ -6,9 +6,11 @@ A slowed channel has a share of its rate in some spans of time.
 from collections.abc import Iterable
 
 from kvcache_sim.base.units import LAST_NS
-from kvcache_sim.channels.settings import Slowdown
 from kvcache_sim.engine import beyond_time
-from kvcache_sim.spec.channels import FifoChannel, Sending, Transmission
+from kvcache_sim.spec.channels import FifoChannel, Sending
+
+from support.product.machines import Slowdown
+from support.product.spec import Transmission
 
 _WHOLE_PPM = 1_000_000
 

@@ -11,12 +11,11 @@ from collections.abc import Iterator, Sequence
 from itertools import count
 from typing import Any
 
-from kvcache_sim.simulation.spec_invariants import CheckedStore
-from kvcache_sim.simulation.spec_simulation import SpecSimulation
-from kvcache_sim.spec.blocks import ABSENT, IN_FLIGHT, READY, Block, Freed, Lease
+from kvcache_sim.spec.blocks import ABSENT, IN_FLIGHT, READY, Freed, Lease
 from kvcache_sim.spec.keys import Keys
 from kvcache_sim.spec.residency import refused
-from kvcache_sim.spec.store import Store
+
+from support.product.spec import Block, CheckedStore, SpecSimulation, Store
 
 #: In place of a time that is not known yet.
 NOT_YET = 1 << 62

@@ -10,18 +10,11 @@ from typing import Any
 from kvcache_sim.base.units import LAST_NS
 from kvcache_sim.engine import NO_MACHINE, TRANSFER, beyond_time
 from kvcache_sim.serving.settings import ClusterSettings, MachineSettings
-from kvcache_sim.spec.channels import (
-    Channel,
-    Expected,
-    FifoChannel,
-    LayeredChannel,
-    LayeredJob,
-    Link,
-    Size,
-    Transmission,
-)
+from kvcache_sim.spec.channels import Channel, Expected, FifoChannel, LayeredChannel, LayeredJob, Link, Size
 from kvcache_sim.spec.mover import Mover
 from kvcache_sim.spec.simulator import Machine, Simulator
+
+from support.product.spec import Transmission
 
 
 class _Submitted(Link):

@@ -5,11 +5,9 @@ from pathlib import Path
 
 from kvcache_sim.base.errors import KvsimError
 from kvcache_sim.extras.study.sweeps.cell import Limits, Study
-from kvcache_sim.extras.study.sweeps.coordinator import run_sweep
-from kvcache_sim.extras.study.sweeps.plan import Resolved, lay_out
-from kvcache_sim.extras.study.sweeps.space import Space
 from kvcache_sim.extras.study.sweeps.stop import stop_on_signals
-from kvcache_sim.extras.study.sweeps.supervisor import LocalRunner
+
+from support.product.sweeps import LocalRunner, Resolved, Space, lay_out, run_sweep
 
 
 class Silent:

@@ -1,10 +1,9 @@
 """Sweeps run in this process."""
 
 from kvcache_sim.extras.study.sweeps.cell import Limits
-from kvcache_sim.extras.study.sweeps.coordinator import run_sweep
 from kvcache_sim.extras.study.sweeps.stop import StopRequest
-from kvcache_sim.extras.study.sweeps.supervisor import LocalRunner
 
+from support.product.sweeps import LocalRunner, run_sweep
 from support.sweep_driver import Silent
 
 

@@ -5,8 +5,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from kvcache_sim.cli import VERBS
-from kvcache_sim.cli.verb import typer_app
 from typer.main import get_command
+
+from support.product.scenarios import typer_app
 
 
 def commands() -> Iterator[tuple[str, Any]]:

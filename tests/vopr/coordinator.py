@@ -10,11 +10,10 @@ from typing import Any, NamedTuple
 
 from kvcache_sim.base.errors import EXIT_SIGINT, InputOutputError
 from kvcache_sim.extras.study.sweeps.cell import Limits
-from kvcache_sim.extras.study.sweeps.coordinator import SweepOutcome, run_sweep
+from kvcache_sim.extras.study.sweeps.coordinator import SweepOutcome
 from kvcache_sim.extras.study.sweeps.processes import Process
 from kvcache_sim.extras.study.sweeps.stop import StopRequest
-from kvcache_sim.extras.study.sweeps.store import CellStore
-from kvcache_sim.extras.study.sweeps.supervisor import LocalRunner
+from support.product.sweeps import CellStore, LocalRunner, run_sweep
 from support.sweep_driver import plan_of
 
 from vopr.faulty import FaultyDisk, Killed

@@ -12,10 +12,6 @@ from typing import Any, NamedTuple
 
 from kvcache_sim.base.disk import LOCAL_DISK, Disk
 from kvcache_sim.base.errors import InputOutputError, UsageError
-from kvcache_sim.extras.live.app import application
-from kvcache_sim.extras.live.clock import WallClock
-from kvcache_sim.extras.live.run_output import Asked, live_scenario
-from kvcache_sim.extras.live.serving import Parts, Serving, assembled
 from kvcache_sim.metrics.load_run import load_run
 from kvcache_sim.metrics.run_directory import open_run_directory
 from kvcache_sim.scenario.load import scenario_to_repeat
@@ -23,6 +19,7 @@ from kvcache_sim.scenario.requests import read_requests
 from kvcache_sim.simulation import simulate
 from support.agreement import beyond_spec, by_spec
 from support.live_scenarios import drawn as drawn_settings
+from support.product.live import Asked, Parts, Serving, WallClock, application, assembled, live_scenario
 
 from vopr.faulty import FaultyDisk, Killed, SimulatedLoop
 from vopr.finding import oracle

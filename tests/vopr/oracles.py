@@ -12,13 +12,14 @@ from kvcache_sim.metrics.load_run import load_run
 from kvcache_sim.metrics.run import Run
 from kvcache_sim.metrics.run_directory import open_run_directory
 from kvcache_sim.report.reproduction import reproduce
-from kvcache_sim.scenario.execute import Execution, execute, store
+from kvcache_sim.scenario.execute import Execution, execute
 from kvcache_sim.scenario.load import Scenario
 from kvcache_sim.simulation import RunOptions, Simulation
 from kvcache_sim.workload.trace import NOT_GIVEN, Trace
 from support.agreement import ENGINES, assert_same, beyond_spec, by_spec, columns
 from support.conserved import check_never_idle, check_the_end
 from support.lookahead import LOOKAHEAD, SINGLE_ARRIVALS
+from support.product.scenarios import store
 
 from vopr import relations
 from vopr.finding import oracle

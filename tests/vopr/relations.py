@@ -11,8 +11,8 @@ from kvcache_sim.metrics.run import Run
 from kvcache_sim.policies.plugins.contract import PolicyViolation
 from kvcache_sim.serving.settings import ClusterSettings
 from kvcache_sim.simulation import RunOptions, Simulation
-from kvcache_sim.workload.rows import select_rows
 from kvcache_sim.workload.trace import NO_SESSION, NOT_GIVEN, OPEN_LOOP, Trace
+from support.product.traces import select_rows
 
 from vopr.finding import oracle
 

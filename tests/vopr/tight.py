@@ -18,11 +18,11 @@ from kvcache_sim.cache.settings import CacheSettings, MovementSettings, PoolSett
 from kvcache_sim.cache.write import WRITES
 from kvcache_sim.serving.settings import ClusterSettings, HandoverSettings, ReplicaSettings
 from kvcache_sim.simulation import RunOptions, simulate
-from kvcache_sim.workload.rows import select_rows
 from kvcache_sim.workload.trace import Trace
 from support.agreement import BeyondSpec, agree
 from support.clusters import BLOCK, uneven, varied
 from support.pools import pools
+from support.product.traces import select_rows
 from support.shared_pool import sharing
 from support.traces import turns, with_aborts
 
