@@ -88,20 +88,6 @@ def test_more_buffers_never_end_later_and_as_many_as_layers_are_no_bound(shape):
     assert ends[-1] == ends[-2] == closed, "the pipelining formula of semantics 4"
 
 
-@given(st.integers(2, 12), st.integers(2, 12), st.integers(1, 60), st.integers(0, 60), st.integers(0, 900))
-def test_the_closed_form_of_a_load_that_is_slower_than_compute(layers, lookahead, p, c, later):
-    """The buffer is full when the step starts at t ≥ n·p; from then on a layer comes every p ≥ c:
-    end = max(t + L·c, t + 2·c + (L − n)·p) while layers are left to load."""
-    c, lookahead = min(c, p), min(lookahead, layers)
-    t = lookahead * p + later
-    end = t + layers * c if lookahead == layers else max(t + layers * c, t + 2 * c + (layers - lookahead) * p)
-    assert step_end(layers, lookahead, p, c, t) == end
-
-
-def test_one_buffer_means_no_overlap():
-    assert step_end(4, 1, 100, 30, 0, latency=7) == 4 * (100 + 30 + 7)
-
-
 def test_others_pass_a_load_whose_next_layer_has_no_buffer():
     engine = Engine()
     channel = BufferedChannel(ChannelSettings("c", GB), engine)

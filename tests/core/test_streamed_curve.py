@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kvcache_sim._core import HitSteps
 from kvcache_sim.cli.main import run
-from kvcache_sim.replay.curve.hits import TokenSteps, hit_curve, streamed_curve
+from kvcache_sim.replay.curve.hits import hit_curve, streamed_curve
 from kvcache_sim.replay.prompt_blocks import blocks_of_prompts
 from kvcache_sim.replay.request import ReplayRequest
 from kvcache_sim.workload.readers import read as reading
@@ -133,13 +132,3 @@ def test_a_sample_of_fixed_size_is_exact_where_all_fits(tmp_path, capsys):
     assert sampled == capsys.readouterr().out
     for others in (["32767"], ["40000", "--policy", "lfu"], ["0.5", "--order", "root"], ["1.0"], ["2.0"]):
         assert run([*asked, "--sample", *others]) == 2
-
-
-def test_hits_in_tokens_lack_what_partial_blocks_lack():
-    """Blocks of 16 tokens: 2 hits from 3 blocks of capacity on, of which one lacks 5 tokens from 7 on."""
-    blocks, short = HitSteps(), HitSteps()
-    for steps, start, weight in ((blocks, 3, 2), (short, 7, 5)):
-        steps.add(*(np.array([number], np.int64) for number in (start, 1, weight)))
-    own = TokenSteps(blocks, short, 16)
-    assert own.at(np.array([2, 3, 6, 7, 99])).tolist() == [0, 32, 32, 27, 27]
-    assert own.top == 27

@@ -2,7 +2,6 @@
 
 import json
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,36 +16,9 @@ def written(path, text):
     return path
 
 
-def lines(path, rows):
-    return written(path, "".join(json.dumps(row) + "\n" for row in rows))
-
-
 def conversation(name, *texts):
     roles = ("human", "gpt")
     return {"id": name, "conversations": [{"from": roles[k % 2], "value": t} for k, t in enumerate(texts)]}
-
-
-@pytest.mark.parametrize("dump", [json.dumps, lambda rows: "".join(json.dumps(r) + "\n" for r in rows)])
-def test_sharegpt_texts_are_hashed_into_chained_blocks(tmp_path, dump):
-    made = [
-        conversation("a", "x" * 40, "y" * 10, "z" * 30, "é" * 4),
-        conversation("b", "x" * 36, "w"),
-        conversation("c", "q"),
-    ]
-    one = ReadSettings(bytes_per_token=1)
-    report = read_report(written(tmp_path / "t.json", dump(made)), settings=one)
-    trace = report.trace
-    assert report.format == "sharegpt"
-    assert trace.input_tokens.tolist() == [40, 80, 36]  # a turn's prompt holds all before it
-    assert trace.output_tokens.tolist() == [10, 8, 1]
-    assert trace.session.tolist() == [0, 0, 1]
-    assert trace.think_ns.tolist() == [-1, 0, -1]
-    assert trace.id_offsets.tolist() == [0, 2, 7, 9]
-    assert trace.block_ids.tolist() == [0, 1, 0, 1, 2, 3, 4, 0, 1]
-    assert any("1 conversations without an answer" in w for w in trace.warnings)
-    half = read_trace(tmp_path / "t.json", settings=ReadSettings(block_size=8))
-    assert half.input_tokens.tolist() == [10, 20, 9]
-    assert np.diff(half.id_offsets).tolist() == [1, 2, 1]
 
 
 #: (max_tokens, tokens of an answer that it stands for).

@@ -381,14 +381,6 @@ def test_bad_weka_rows_are_refused(tmp_path, change, said):
     assert trace.block_ids.tolist() == [0, 1]
 
 
-def test_weka_sessions_hit_as_published():
-    trace = read_trace(shared("traces/weka_agentic_dev.jsonl.gz"))
-    assert len(trace.block_ids) == 52_950_005
-    assert len(trace.block_ids) - trace.distinct_ids == 50_962_289
-    assert len(trace) == 28_014
-    assert int((trace.after >= 0).sum()) == 54
-
-
 def test_each_sign_is_of_the_format_of_its_name():
     assert [*FORMATS] == [*SIGNS]
     for name, sign in SIGNS.items():
