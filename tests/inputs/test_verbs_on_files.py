@@ -51,14 +51,12 @@ TRACE_VERBS = """
     trace stats u.jsonl --picture p.svg
     trace check t.jsonl
     trace check bad.jsonl
-    trace check bad.jsonl --format json
     trace check empty.jsonl
     trace tokens t.jsonl --seed 3
     """
 REPLAYS = """
     cachesim t.jsonl --capacity 2
     cachesim t.jsonl --capacity 2 --policy lru --policy vllm --policy belady
-    cachesim t.jsonl --capacity 1MiB --kv-bytes-per-token 16384 --policy s3fifo --format json
     cachesim t.jsonl --capacity 4 --whole --policy vllm --reuse-outputs --requests r.csv
     cachesim - --capacity 4 --policy belady
     cachesim t.jsonl --capacity 4 --requests r.csv --policy lru --policy lfu
@@ -66,9 +64,7 @@ REPLAYS = """
     curve t.jsonl
     curve t.jsonl --capacity 3 --given 4 --last-partial keep --every-capacity
     curve t.jsonl --policy lfu --by-session
-    curve t.jsonl --sample 40000
     curve t.jsonl --sample 0.5 --seed 3
-    curve t.jsonl --memory 1GiB
     curve - --memory 1GiB
     curve t.jsonl --seed 3
     curve t.jsonl --memory 1GiB --sample 0.5
@@ -84,7 +80,6 @@ CATALOGUES = """
     policies new my-own -o . --force
     policies new my-own -o none
     policies check my_own.py:MyOwn --seed 5 --rounds 3
-    models show llama-3-8b
     models show gpt-oss-120b --gpu h100 --tp 2 --kv-dtype fp8 --length 128000
     models show no-such-model
     gpus show h100
