@@ -30,6 +30,7 @@ from engine_oracles import (  # noqa: E402
     sglang_schedules,
     vllm_core,
     vllm_groups,
+    vllm_offload_group_schedules,
     vllm_offload_schedules,
     vllm_pools,
 )
@@ -96,15 +97,23 @@ def _schedules(folder: Path) -> Callable[[int], Figures]:
     return run
 
 
-def _offloads(folder: Path) -> Callable[[int], Figures]:
-    real = vllm_core.load(folder)
+def _offloads(driver: Any, streams: int) -> Recorded:
+    """Return the class of a driver of vLLM's scheduler above a tier."""
 
-    def run(seed: int) -> Figures:
-        engine = vllm_offload_schedules.Engine(real, vllm_offload_schedules.Drawn(seed))
-        engine.run()
-        return vllm_offload_schedules.digests(engine.figures())
+    def ours(seed: int) -> Figures:
+        return vllm_offload_schedules.digests(driver.ours(driver.Drawn(seed)))
 
-    return run
+    def theirs(folder: Path) -> Callable[[int], Figures]:
+        real = vllm_core.load(folder)
+
+        def run(seed: int) -> Figures:
+            engine = driver.Engine(real, driver.Drawn(seed))
+            engine.run()
+            return vllm_offload_schedules.digests(engine.figures())
+
+        return run
+
+    return Recorded("vllm==0.33.0", (), streams, driver.Drawn, ours, theirs)
 
 
 CLASSES = {
@@ -134,16 +143,8 @@ CLASSES = {
         lambda seed: sglang_schedules.digests(sglang_schedules.ours(sglang_schedules.Asked(seed))),
         _schedules,
     ),
-    "vLLM offload schedules": Recorded(
-        "vllm==0.33.0",
-        (),
-        40,
-        vllm_offload_schedules.Drawn,
-        lambda seed: vllm_offload_schedules.digests(
-            vllm_offload_schedules.ours(vllm_offload_schedules.Drawn(seed))
-        ),
-        _offloads,
-    ),
+    "vLLM offload schedules": _offloads(vllm_offload_schedules, 40),
+    "vLLM offload group schedules": _offloads(vllm_offload_group_schedules, 32),
 }
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import random
 import sys
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import numpy as np
 from kvcache_sim.cache.groups import GroupSettings
-from kvcache_sim.cache.settings import TierSettings
+from kvcache_sim.cache.settings import CacheSettings, TierSettings
 from kvcache_sim.channels.settings import ChannelSettings
 from kvcache_sim.model.kv_groups import KvGroup, KvLayout
 from kvcache_sim.model.step_times import load_step_time
@@ -74,6 +75,8 @@ class Drawn:
         self.copies = draw.choice(
             [Copies(1, 0), Copies(1, 7_000_000), Copies(800_000, 0), Copies(2_500_000, 1000)]
         )
+        full = KvLayout((KvGroup("full", BLOCK, 0, (0,)),), 1, 1)
+        self.groups = GroupSettings("drawn", full, self.settings.max_num_batched_tokens, None, 1 << 20)
 
     def __str__(self) -> str:
         tier = f"tier {self.cpu} of {self.per} {self.policy}, {self.copies}"
@@ -167,17 +170,17 @@ class Engine(vllm_schedules.Engine):
             )
         )
         self.complete = connector.OffloadingWorkerMetadata
-        layout = KvLayout((KvGroup("full", BLOCK, 0, (0,)),), 1, 1)
-        configuration = vllm_schedules.configuration(settings, pool)
-        groups = GroupSettings("drawn", layout, settings.max_num_batched_tokens, None, 1 << 20)
-        vllm_connector.add_connector(configuration, Record(groups=groups, per=self.drawn.per))
-        configuration.kv_transfer_config.is_kv_consumer = True
-        cache = vllm_core.cache_configuration(self.real, pool[0])
-        scheduler = kind(
-            configuration, cache, vllm_schedules.GRAMMAR, block_size=BLOCK, hash_block_size=BLOCK
-        )
+        scheduler = self.built(kind, settings, pool)
         self.watch(scheduler.connector)
         return scheduler
+
+    def built(self, kind: Any, settings: ReplicaSettings, pool: tuple[int, bool]) -> Any:
+        """Return the scheduler over the drawn stream's groups."""
+        configuration = vllm_schedules.configuration(settings, pool)
+        vllm_connector.add_connector(configuration, self.drawn)
+        configuration.kv_transfer_config.is_kv_consumer = True
+        cache = vllm_core.cache_configuration(self.real, pool[0])
+        return kind(configuration, cache, vllm_schedules.GRAMMAR, block_size=BLOCK, hash_block_size=BLOCK)
 
     def specification(self, configuration: Any, groups: Any = None) -> Record:
         """Return the connector's specification: its defaults, and this tier."""
@@ -186,8 +189,8 @@ class Engine(vllm_schedules.Engine):
             extra_config={},
             kv_events_config=Record(enable_kv_cache_events=False, self_describing_kv_events=False),
             offload_prompt_only=True,
-            tokens_per_block=(BLOCK,),
-            tokens_per_hash=BLOCK,
+            tokens_per_block=tuple(group.tokens_per_block for group in configuration.groups),
+            tokens_per_hash=self.drawn.groups.layout.hash_block_size,
             blocks_per_chunk=self.drawn.per,
             get_manager=lambda: self.tier,
         )
@@ -315,17 +318,22 @@ class Engine(vllm_schedules.Engine):
 
 def ours(drawn: Drawn) -> dict[str, Any]:
     """Return the same of this project's scheduler."""
-    made = cluster((drawn.gpu, drawn.cpu * drawn.per))
-    tiers = (TierSettings("gpu", drawn.gpu), TierSettings("cpu", drawn.cpu * drawn.per, drawn.policy))
-    machine = replace(
-        made.machines[0], tiers=tiers, replica=drawn.settings, step_time=load_step_time(vllm_schedules.CLOCK)
-    )
     cache = replace(
-        made.cache,
+        cluster((1, 1)).cache,
         semantics="vllm",
         lower_semantics="vllm-offload",
         lower_chunk_tokens=drawn.per * BLOCK,
         num_layers=1,
+    )
+    return run_of(drawn, cache)[1]
+
+
+def run_of(drawn: Drawn, cache: CacheSettings) -> tuple[Any, dict[str, Any]]:
+    """Return the simulation of a stream, and what it says."""
+    made = cluster((drawn.gpu, drawn.cpu * drawn.per))
+    tiers = (TierSettings("gpu", drawn.gpu), TierSettings("cpu", drawn.cpu * drawn.per, drawn.policy))
+    machine = replace(
+        made.machines[0], tiers=tiers, replica=drawn.settings, step_time=load_step_time(vllm_schedules.CLOCK)
     )
     rate = cache.block_bytes * 10**9 // drawn.copies.block_ns
     channels = {
@@ -339,7 +347,7 @@ def ours(drawn: Drawn) -> dict[str, Any]:
     hits = np.stack((rows["cached_gpu_tokens"], rows["cached_cpu_tokens"]), 1)
     hits = hits[rows["first_token_ns"] >= 0]
     assert run.schedule is not None
-    return {
+    return simulation, {
         "steps": log.steps,
         "admissions": log.admissions,
         "requests": sorted(log.requests),
@@ -349,7 +357,7 @@ def ours(drawn: Drawn) -> dict[str, Any]:
         "loaded blocks": run.counters.get("edge.cpu->gpu.bytes", 0) // block,
         "evicted chunks": run.counters["evictions.cpu"] // drawn.per,
         "evicted from the pool": run.counters["evictions.gpu"],
-        "free queue": run.schedule["final_free_queue_sha256"],
+        "free queue": run.schedule.get("final_free_queue_sha256"),
     }
 
 
@@ -370,14 +378,23 @@ MET = Counter[str]()
 def differs(real: Real, seed: int) -> str | None:
     """Return how a stream differs, None where it is equal."""
     drawn = Drawn(seed)
-    engine = Engine(real, drawn)
-    different = vllm_schedules.compared(engine, lambda: ours(drawn), str(drawn))
+    return compared(Engine(real, drawn), lambda: ours(drawn))
+
+
+def compared(engine: Engine, own: Callable[[], dict[str, Any]]) -> str | None:
+    """Return how a stream differs, None where it is equal, and count what it met."""
+    different = vllm_schedules.compared(engine, own, str(engine.drawn))
     MET.update(engine.counts)
     MET.update(f"streams with {name}" for name, count in engine.counts.items() if count)
     return different
 
 
+def met() -> str:
+    """Return what the streams have met."""
+    return ", ".join(f"{name} {count}" for name, count in sorted(MET.items()))
+
+
 if __name__ == "__main__":
     code = compare_streams("vLLM offload schedules", vllm_core.load, differs, *sys.argv[1:4])
-    print(", ".join(f"{name} {count}" for name, count in sorted(MET.items())))
+    print(met())
     sys.exit(code)

@@ -7,7 +7,9 @@ from dataclasses import replace
 
 import pytest
 from kvcache_sim.base.errors import KvsimError
+from kvcache_sim.cache.groups import GroupSettings
 from kvcache_sim.cache.settings import CacheSettings
+from kvcache_sim.model.kv_groups import KvGroup, KvLayout
 from kvcache_sim.model.step_times import load_step_time
 from kvcache_sim.serving.settings import ReplicaSettings
 from kvcache_sim.simulation import RunOptions
@@ -19,7 +21,7 @@ US = 1_000
 A, B = [f"a{k}" for k in range(4)], [f"b{k}" for k in range(6)]
 
 
-def run(rows, arrivals_us, blocks=(6, 40), lower="vllm-offload", channel=None, **changes):
+def run(rows, arrivals_us, blocks=(6, 40), lower="vllm-offload", channel=None, groups=None, **changes):
     """Serve prompts of whole blocks and one token; a step takes 5 ms and 20 us a token, a block's copy 1 ms."""
     trace = trace_of(
         rows, 16, [16 * len(row) for row in rows], [at * US for at in arrivals_us], [1] * len(rows)
@@ -28,6 +30,8 @@ def run(rows, arrivals_us, blocks=(6, 40), lower="vllm-offload", channel=None, *
     cache = CacheSettings(
         block_size_tokens=16, semantics="vllm", lower_semantics=lower, kv_bytes_per_token=4_000, num_layers=4
     )
+    if groups is not None:
+        cache = replace(cache, groups=groups, num_layers=1)
     replica = ReplicaSettings(
         **{"max_num_batched_tokens": 512, "max_num_seqs": 8, "scheduler": "vllm", **changes}
     )
@@ -65,6 +69,14 @@ def test_of_a_prompt_found_whole_one_token_is_computed():
     rows = run([A, B, [*A, "c"], A], [0, 20_000, 50_000, 100_000])
     # the pool gives three of its blocks, the tier the last one
     assert (parts_us(rows, 3), cached(rows, 3)) == ([0, 0, 1_000, 5_020], (48, 16))
+
+
+def test_over_a_window_a_prompt_found_whole_is_a_token_short():
+    """The hit of 63 tokens ends in the last block: four blocks of full attention and two of the window are loaded."""
+    groups = (KvGroup("full", 16, 0, (0,)), KvGroup("sliding", 16, 20, (0,)))
+    settings = GroupSettings("two", KvLayout(groups, 64_000, 1), 512, None, 4096)
+    rows = run([A, B, A], [0, 30_000, 60_000], (13, 40), groups=settings)
+    assert (parts_us(rows, 2), cached(rows, 2)) == ([0, 0, 6_000, 5_020], (0, 63))
 
 
 def test_a_request_whose_blocks_are_being_loaded_lets_others_pass_and_hits_the_pool_then():

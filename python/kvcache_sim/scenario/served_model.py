@@ -178,9 +178,6 @@ def of_groups(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> Ite
         yield ("cache", "kv_bytes_per_token"), f"the layers of {name} say what a block of its groups holds"
     groups = cache_groups(model)
     assert groups is not None
-    if any(each.replica.scheduler == "vllm" and each.tiers.lower for each in machines):
-        why = "under replica.scheduler vllm this tier keeps no cache groups: cache.layer_groups as-full"
-        yield Contradiction(("tiers", TIERS[STAGING], "semantics"), why)
     align, chunk = groups.layout.scheduler_block_size, chunk_tokens(model)
     if chunk and (chunk % align or any(g.block_size_tokens != align for g in groups.layout.groups)):
         sizes = ", ".join(str(g.block_size_tokens) for g in groups.layout.groups)

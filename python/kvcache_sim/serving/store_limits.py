@@ -102,8 +102,8 @@ def _of_machine(where: str, machine: MachineSettings, cache: CacheSettings) -> I
         below = f"{where}.tiers.{machine.tiers[1].name}"
         if machine.replica.scheduler not in store_kind(cache).schedulers:
             yield below, f"this tier does not lie below {_ENGINES[machine.replica.scheduler]}'s scheduler"
-        elif machine.replica.scheduler == "vllm" and (cache.groups is not None or machine.replica.stages > 1):
-            yield below, "below vLLM's scheduler this tier keeps no cache groups, and no micro-batches run"
+        elif machine.replica.scheduler == "vllm" and machine.replica.stages > 1:
+            yield below, "below vLLM's scheduler no micro-batches run"
     if machine.replica.scheduler in _ENGINES and machine.role != "both":
         scheduler = f"{_ENGINES[machine.replica.scheduler]}'s scheduler"
         yield f"{where}.role: {machine.role}", f"{scheduler} serves whole requests here"

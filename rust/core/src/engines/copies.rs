@@ -61,6 +61,16 @@ impl Copies {
         self.moves.get(id).map_or(0, |copy| copy.keys.len() as u64)
     }
 
+    /// Returns true if a move writes blocks of the pool.
+    pub fn writes_the_pool(&self, id: MoveId) -> bool {
+        self.moves.get(id).is_some_and(|copy| copy.to == GPU)
+    }
+
+    /// Returns the blocks of the pool that a move writes or reads.
+    pub fn blocks_of(&self, id: MoveId) -> &[u32] {
+        self.moves.get(id).map_or(&[], |copy| &copy.blocks)
+    }
+
     /// Returns the number of the pool's blocks that are being written.
     pub fn arriving_blocks(&self) -> u64 {
         self.arriving_blocks

@@ -7,6 +7,7 @@
 
 use super::group_tier::{FoundBelow, GroupTier};
 mod batch;
+mod connector;
 mod contract;
 mod tier;
 

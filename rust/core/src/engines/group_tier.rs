@@ -8,6 +8,7 @@
 //! they leave the pool (write-back) or are computed (write-through). A group loads the blocks that it will read.
 
 mod bring;
+pub mod connector;
 mod demote;
 pub mod look_up;
 mod offer;
@@ -26,6 +27,8 @@ use crate::records::Records;
 use crate::store::contract::{MovingStore, TierOccupancy};
 use crate::store::newcomer::Brought;
 use crate::store::{Answer, LeaseId, MoveId, Order, Violation, STAGING};
+use connector::GroupConnector;
+use look_up::Prefix;
 use presence::InBoth;
 use to_offer::{GroupSlot, ToOffer};
 
@@ -65,6 +68,8 @@ pub struct GroupTier {
     watched: BTreeSet<u32>,
     /// For each lease, the loads of its admission, until they are taken.
     brought: BTreeMap<LeaseId, Brought>,
+    /// Requests and copies of vLLM's own scheduler.
+    pub connector: GroupConnector,
 }
 
 impl GroupTier {
@@ -86,6 +91,7 @@ impl GroupTier {
             watched: BTreeSet::new(),
             prompt_tokens,
             brought: BTreeMap::new(),
+            connector: GroupConnector::default(),
         }
     }
 
@@ -103,7 +109,15 @@ impl GroupTier {
         }
         let in_pool = manager.look_up(request, limit);
         let mut found = in_pool;
-        found.tokens = self.reached(manager, request, in_pool.tokens, limit);
+        let prefix = Prefix {
+            request,
+            in_pool: in_pool.tokens,
+            known: limit,
+            most: limit,
+        };
+        found.tokens = self
+            .reached(manager, prefix, &|key| self.state_of(key))
+            .unwrap_or(in_pool.tokens);
         FoundBelow {
             found,
             pool_tokens: in_pool.tokens,
@@ -242,6 +256,9 @@ impl MovingStore for GroupTier {
     }
 
     fn finish_move(&mut self, id: MoveId) -> Answer<()> {
+        if self.connector.jobs.arrives(id) {
+            return Ok(());
+        }
         let Copy { keys, .. } = self.copies.finish(id)?;
         self.by_group.remove(&id);
         self.tier.in_use.release_keys(&keys);

@@ -15,6 +15,8 @@ use crate::store::{Answer, MoveId, Order, GPU, STAGING};
 pub(super) struct Cached {
     pub blocks: u32,
     pub tokens: u64,
+    /// Tokens that were found: those, and one more if a prompt is loaded whole and a token of it is computed.
+    pub found_tokens: u64,
     /// The blocks that are loaded from the tier below the GPU.
     pub lower_blocks: u32,
     /// True at the first admission.
@@ -46,15 +48,12 @@ impl<S: BlockStore> Desk<'_, S> {
             let mut from_blocks = [0; MOST_TIERS];
             from_blocks[GPU] = u64::from(cached.blocks - cached.lower_blocks);
             from_blocks[STAGING] = u64::from(cached.lower_blocks);
-            // of a prompt that is loaded whole, a token is computed and counts as cached
-            let whole_blocks = u64::from(cached.blocks) * replica.config.block_size_tokens;
-            let is_loaded = cached.lower_blocks > 0;
-            let found = if is_loaded {
-                whole_blocks
-            } else {
-                cached.tokens
-            };
+            let found = cached.found_tokens;
             replica.first_admitted(&mut now, slot, &from_blocks, found);
+            if cached.lower_blocks > 0 {
+                let from_tokens = &mut replica.requests[slot].cached.from_tokens;
+                from_tokens[STAGING] = found - from_tokens[GPU];
+            }
             replica.prefill_starts(slot, arrival.prompt_tokens - cached.tokens, now.ns);
         } else {
             request.cached.recomputed_tokens -= fit::<i64>(cached.tokens);

@@ -32,24 +32,48 @@ pub enum LookUp {
     Later,
 }
 
+/// A request's part of a step.
+#[derive(Debug, Clone, Copy)]
+pub struct Scheduled {
+    /// Lease of its blocks.
+    pub lease: LeaseId,
+    /// Its tokens that have KV when the step has ended.
+    pub computed_tokens: u64,
+}
+
+/// A request that ends, before its blocks are released.
+#[derive(Debug, Clone, Copy)]
+pub struct Ending {
+    /// The request.
+    pub request: u32,
+    /// True if it was scheduled since its last admission.
+    pub runs: bool,
+    /// Tokens of its prompt that may be stored.
+    pub prompt_tokens: u64,
+    /// Its tokens that have KV; steps in flight compute further ones.
+    pub processed_tokens: u64,
+}
+
 /// The connector of a scheduler.
 pub trait Connector {
-    /// Decides the copies of a step of these leases, in the order in which they were scheduled, and the last ones of
+    /// Decides the copies of a step, whose parts are in the order in which they were scheduled, and the last ones of
     /// requests that have ended since the last step.
-    fn step_decided(&mut self, scheduled: &[LeaseId], now_ns: u64) -> Answer<StepCopies>;
+    fn step_decided(&mut self, parts: &[Scheduled], now_ns: u64) -> Answer<StepCopies>;
 
     /// Applies the copies that have ended. Returns the requests whose load has ended.
     fn copies_ended(&mut self) -> Answer<Vec<u32>>;
 
-    /// Counts all blocks of a request among those that the next step is given.
-    fn gives(&mut self, request: u32);
-
     /// Releases the blocks of a lease, and nothing else.
     fn release_blocks(&mut self, lease: LeaseId) -> Answer<()>;
+
+    /// Releases blocks likewise, after the steps that were in flight when their request ended.
+    fn release_late(&mut self, lease: LeaseId) -> Answer<()> {
+        self.release_blocks(lease)
+    }
 
     /// Lets the next step wait for the copies of a request that was preempted.
     fn preempted(&mut self, request: u32);
 
-    /// Handles the end of a request, before its blocks are released; `runs`: it was scheduled since its last admission.
-    fn ended(&mut self, request: u32, runs: bool);
+    /// Handles the end of a request.
+    fn ended(&mut self, ending: Ending);
 }

@@ -52,9 +52,9 @@ pub enum Entry {
     Loads {
         /// The lease.
         lease: LeaseId,
-        /// Blocks that it reuses.
-        hit_blocks: u32,
-        /// The first of them, which the pool has.
+        /// Tokens that it reuses.
+        hit_tokens: u64,
+        /// Blocks at their start that the pool has.
         in_pool_blocks: u32,
     },
     /// Its copies, or those of blocks that it would load, have not ended: requests behind it go first.

@@ -115,6 +115,8 @@ impl GroupStore {
         let known = found.tokens + tokens;
         let admission_limits = Within {
             blocks: self.manager.pool.free_blocks(),
+            claimed_blocks: 0,
+            loads_first: false,
             whole_tokens: None,
             in_flight_tokens: 0,
         };

@@ -139,6 +139,8 @@ impl GroupAdmission for GroupStore {
                 .pool
                 .free_blocks()
                 .saturating_sub(fit::<u32>(asked.kept_blocks)),
+            claimed_blocks: 0,
+            loads_first: false,
             whole_tokens: asked.whole.then_some(known),
             in_flight_tokens: asked.steps_in_flight * limits.max_num_batched_tokens,
         };

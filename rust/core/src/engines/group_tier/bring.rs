@@ -13,6 +13,12 @@ use crate::engines::groups::Kind;
 use crate::engines::used_tier::SlotKey;
 use crate::store::{LeaseId, MoveId, NO_MOVE};
 
+/// A load, and for each of its blocks the key of its chunk.
+pub(super) struct Read {
+    pub id: MoveId,
+    pub keys: Vec<u64>,
+}
+
 impl GroupTier {
     /// Returns the found blocks of the pool by group, and the blocks that are to be loaded.
     pub fn lacking(
@@ -24,7 +30,7 @@ impl GroupTier {
         let hit = looked.found.tokens;
         let (mut tables, mut lacking) = (Vec::new(), Vec::new());
         for (number, group) in manager.groups().iter().enumerate() {
-            let end = group.whole(hit);
+            let end = group.blocks(hit);
             if self.writes == GroupWrites::Engine {
                 let table = manager.found_table(request, number, looked.pool_tokens, hit);
                 let start = table.positions().max(skipped_blocks(group, hit));
@@ -85,28 +91,14 @@ impl GroupTier {
             _ => vec![0; groups],
         };
         if !lacking.is_empty() {
-            let keys = self.keys_at(manager, request, lacking);
-            let slots = lacking
-                .iter()
-                .map(|&slot| self.slot(manager, self.chunk_end(slot)));
-            let slots: Vec<u32> = slots.collect();
-            let slotted = slots.into_iter().zip(&keys);
-            self.tier
-                .load(request, slotted.map(|(slot, &key)| SlotKey { slot, key }));
-            let blocks = lacking
-                .iter()
-                .map(|slot| manager.block_at(request, slot.group, slot.block));
-            let blocks: Vec<u32> = blocks.collect();
             let mut after: BTreeSet<MoveId> = freeing_moves.iter().copied().collect();
             if self.writes != GroupWrites::Engine {
-                let written = keys.iter().map(|&key| self.copies.written_by(key));
+                let keys = self.keys_at(manager, request, lacking).into_iter();
+                let written = keys.map(|key| self.copies.written_by(key));
                 after.extend(written.filter(|&by| by != NO_MOVE));
             }
             let after: Vec<MoveId> = after.into_iter().collect();
-            self.tier.in_use.hold(&keys);
-            let id = self.copies.read(keys, blocks, &after);
-            self.by_group.insert(id, count_by_group(groups, lacking));
-            loads.push(id);
+            loads.push(self.read(manager, request, lacking, &after).id);
             if self.writes == GroupWrites::Engine {
                 manager.give_keys(request, looked.found.tokens);
             } else {
@@ -122,6 +114,33 @@ impl GroupTier {
             loads,
         };
         self.brought.insert(lease, brought);
+    }
+
+    /// Starts a load of a request's blocks from the tier after given moves.
+    pub(super) fn read(
+        &mut self,
+        manager: &GroupManager,
+        request: u32,
+        lacking: &[GroupSlot],
+        after: &[MoveId],
+    ) -> Read {
+        let keys = self.keys_at(manager, request, lacking);
+        let slots = lacking
+            .iter()
+            .map(|&slot| self.slot(manager, self.chunk_end(slot)));
+        let slots: Vec<u32> = slots.collect();
+        let slotted = slots.into_iter().zip(&keys);
+        self.tier
+            .load(request, slotted.map(|(slot, &key)| SlotKey { slot, key }));
+        let blocks = lacking
+            .iter()
+            .map(|slot| manager.block_at(request, slot.group, slot.block));
+        let blocks: Vec<u32> = blocks.collect();
+        self.tier.in_use.hold(&keys);
+        let id = self.copies.read(keys.clone(), blocks, after);
+        self.by_group
+            .insert(id, count_by_group(manager.groups().len(), lacking));
+        Read { id, keys }
     }
 
     /// Returns for each block the key of its chunk.

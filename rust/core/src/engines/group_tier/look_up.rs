@@ -1,10 +1,13 @@
 //! Look-up of a prompt in the tier, behind the pool's joint hit (`OffloadingConnectorScheduler`).
 
+use std::ops::Range;
+
 use super::to_offer::GroupSlot;
 use super::GroupTier;
 use crate::convert::fit;
 use crate::engines::groups::manager::GroupManager;
 use crate::engines::groups::{Group, Kind};
+use crate::store::NO_MOVE;
 
 /// Returns the consecutive chunks of so many blocks that a group needs before a hit's end in the tier
 /// (`get_sliding_window_size_in_chunks`); `None` for full attention, which needs all.
@@ -18,86 +21,202 @@ fn edge_chunks(group: &Group, chunk_blocks: u32) -> Option<u32> {
     }
 }
 
-/// The chunks that a cache group needs before a hit's end; `None`: all.
-#[derive(Clone, Copy)]
-struct GroupNeed {
-    number: usize,
-    need: Option<u32>,
+/// Returns the chunks that a group needs before a hit of `tokens` tokens: a window also the chunk that it leaves, where
+/// the hit ends in the middle of one (`load_window_size_in_chunks`).
+fn chunks_before(group: &Group, need: u32, tokens: u64, chunk_blocks: u32) -> u32 {
+    let Kind::Sliding(window) = group.kind else {
+        return need;
+    };
+    let chunk = group.block_size * u64::from(chunk_blocks);
+    let padding = tokens.next_multiple_of(chunk) - tokens;
+    need.max(fit::<u32>((window - 1 + padding).div_ceil(chunk)))
+}
+
+/// A request's tokens for a look-up.
+#[derive(Debug, Clone, Copy)]
+pub struct Prefix {
+    /// The request.
+    pub request: u32,
+    /// Tokens of the pool's joint hit.
+    pub in_pool: u64,
+    /// Tokens whose blocks have keys.
+    pub known: u64,
+    /// Most tokens of a hit.
+    pub most: u64,
+}
+
+/// Presence of a chunk in the tier.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ChunkState {
+    /// It is not there.
+    Absent,
+    /// It is being written.
+    Arrives,
+    /// It can be loaded.
+    Ready,
+}
+
+/// Chunks of a group from the pool's hit on.
+struct Chunks<'a> {
+    range: Range<u32>,
+    state: &'a dyn Fn(u32) -> ChunkState,
+}
+
+impl Chunks<'_> {
+    /// Returns the number of leading chunks that are there; `None` if one of them is being written.
+    fn prefix(self) -> Option<u32> {
+        let (start, end) = (self.range.start, self.range.end);
+        let there = self
+            .range
+            .take_while(|&at| (self.state)(at) != ChunkState::Absent);
+        let count = fit::<u32>(there.count());
+        let mut found = start..(start + count).min(end);
+        let arrives = found.any(|at| (self.state)(at) == ChunkState::Arrives);
+        (!arrives).then_some(count)
+    }
+
+    /// Returns the end of the last run of `need` chunks that are there, counted from the range's start; of a shorter one
+    /// that begins at the start. The run that ends the range must have `first` chunks.
+    fn window(self, need: u32, first: u32) -> Option<u32> {
+        let (mut run, mut needed, mut arrives) = (0, first, false);
+        for at in self.range.clone().rev() {
+            match (self.state)(at) {
+                ChunkState::Absent => (run, needed, arrives) = (0, need, false),
+                ChunkState::Arrives => (run, arrives) = (run + 1, true),
+                ChunkState::Ready => run += 1,
+            }
+            if run == needed {
+                return (!arrives).then_some(at - self.range.start + needed);
+            }
+        }
+        (!arrives).then_some(run)
+    }
 }
 
 impl GroupTier {
-    /// Returns the tokens of a prompt that can be loaded or are in the pool's joint hit of `in_pool` tokens, at most
-    /// `limit`.
-    pub(super) fn reached(
-        &self,
-        manager: &GroupManager,
-        request: u32,
-        in_pool: u64,
-        limit: u64,
-    ) -> u64 {
-        let mut hit = limit;
-        // Full attention first, then the largest need: each shortens the hit until all groups agree.
-        let mut groups: Vec<(usize, Option<u32>)> = manager
-            .groups()
-            .iter()
-            .map(|group| edge_chunks(group, self.chunks.blocks))
-            .enumerate()
-            .collect();
-        groups.sort_by_key(|&(_, need)| std::cmp::Reverse(need.unwrap_or(u32::MAX)));
-        loop {
-            let before = hit;
-            for &(number, need) in &groups {
-                hit = self.of_group(manager, request, GroupNeed { number, need }, in_pool, hit);
-                let chunk = manager.groups()[number].block_size * u64::from(self.chunks.blocks);
-                if hit < in_pool + chunk {
-                    return in_pool;
-                }
-            }
-            if hit == before {
-                return hit;
-            }
+    /// Returns the state of a chunk.
+    pub(super) fn state_of(&self, key: u64) -> ChunkState {
+        match self.tier.contains(key) {
+            true => ChunkState::Ready,
+            false => ChunkState::Absent,
         }
     }
 
-    /// Returns the end of the last run of enough chunks of a group that ends at an aligned position, at most at
-    /// `limit`. A run that begins at the pool's hit is long enough.
-    fn of_group(
+    /// Looks up a request for vLLM's own scheduler, which may ask again; `None`: found chunks are being copied.
+    pub fn reached_in_time(
         &self,
         manager: &GroupManager,
         request: u32,
-        of: GroupNeed,
         in_pool: u64,
-        limit: u64,
-    ) -> u64 {
-        let GroupNeed { number, need } = of;
-        let (group, align) = (&manager.groups()[number], manager.align());
-        let per = self.chunks.blocks;
-        let has = |chunk| {
-            let key = self.chunk_key(manager, request, GroupSlot::new(number, chunk * per));
-            self.tier.contains(key)
+        known: u64,
+    ) -> Option<u64> {
+        let groups = manager.groups();
+        let has_windows = groups.iter().any(|group| group.kind != Kind::Full);
+        let state = groups.iter().find(|group| group.kind == Kind::Linear);
+        let unit = state.map_or(1, |group| group.block_size * u64::from(self.chunks.blocks));
+        let most = (known - u64::from(has_windows)) / unit * unit;
+        let prefix = Prefix {
+            request,
+            in_pool,
+            known,
+            most,
         };
-        let (start, mut end) = (group.whole(in_pool) / per, group.whole(limit) / per);
-        let tokens = |chunks: u32| u64::from(chunks * per) * group.block_size;
-        let Some(need) = need else {
-            let run = (start..end).find(|&chunk| !has(chunk)).unwrap_or(end);
-            return tokens(run) / align * align;
+        let state = |key| match self.copies.written_by(key) {
+            NO_MOVE => self.state_of(key),
+            _ => ChunkState::Arrives,
         };
-        while end > start {
-            let run = match tokens(end) % align {
-                0 => (start..end)
-                    .rev()
-                    .take_while(|&chunk| has(chunk))
-                    .take(need as usize)
-                    .count(),
-                _ => 0,
-            };
-            let run = fit::<u32>(run);
-            if run == need || end - run == start {
-                return tokens(end);
-            }
-            end -= run.max(1);
+        let hit = self.reached(manager, prefix, &state)?;
+        let loading = &self.connector.jobs.loading;
+        let is_loading = hit > in_pool
+            && (0..groups.len()).any(|number| {
+                let mut read = self.read_by(manager, number, in_pool, hit);
+                read.any(|chunk| loading.contains(self.key_at(manager, request, number, chunk)))
+            });
+        (!is_loading).then_some(hit)
+    }
+
+    /// Returns the chunks that a group reads for a hit behind that of the pool.
+    fn read_by(&self, manager: &GroupManager, number: usize, in_pool: u64, hit: u64) -> Range<u32> {
+        let (group, per) = (&manager.groups()[number], self.chunks.blocks);
+        let (start, end) = (group.whole(in_pool) / per, group.blocks(hit).div_ceil(per));
+        match edge_chunks(group, per) {
+            None => start..end,
+            Some(need) => start.max(end.saturating_sub(chunks_before(group, need, hit, per)))..end,
         }
-        in_pool
+    }
+
+    fn key_at(&self, manager: &GroupManager, request: u32, number: usize, chunk: u32) -> u64 {
+        let slot = GroupSlot::new(number, chunk * self.chunks.blocks);
+        self.chunk_key(manager, request, slot)
+    }
+
+    /// Returns the tokens that can be loaded or are in the pool's joint hit (`_lookup_complete_chunks`); `None` if that
+    /// depends on chunks that are being written.
+    pub(super) fn reached(
+        &self,
+        manager: &GroupManager,
+        Prefix {
+            request,
+            in_pool,
+            known,
+            most,
+        }: Prefix,
+        state: &dyn Fn(u64) -> ChunkState,
+    ) -> Option<u64> {
+        let per = self.chunks.blocks;
+        let needs: Vec<Option<u32>> = manager
+            .groups()
+            .iter()
+            .map(|group| edge_chunks(group, per))
+            .collect();
+        // full attention first, then the largest need
+        let mut all: Vec<usize> = (0..needs.len()).collect();
+        all.sort_by_key(|&number| std::cmp::Reverse(needs[number].unwrap_or(u32::MAX)));
+        let windows: Vec<usize> = all
+            .iter()
+            .copied()
+            .filter(|&number| needs[number].is_some())
+            .collect();
+        let (mut most, mut hit, mut waits) = (most, 0, false);
+        let mut again = all.clone();
+        while !again.is_empty() {
+            let mut had_window = false;
+            for number in std::mem::take(&mut again) {
+                let group = &manager.groups()[number];
+                let chunk = group.block_size * u64::from(per);
+                most = most.min(known / chunk * chunk);
+                if most < in_pool + chunk {
+                    return Some(in_pool);
+                }
+                let start = fit::<u32>(in_pool / chunk);
+                let key = |at| self.key_at(manager, request, number, at);
+                let chunks = Chunks {
+                    range: start..fit::<u32>(most.div_ceil(chunk)),
+                    state: &|at| state(key(at)),
+                };
+                let found = match needs[number] {
+                    None => chunks.prefix(),
+                    Some(need) => chunks.window(need, chunks_before(group, need, most, per)),
+                };
+                match found {
+                    None => waits = true,
+                    Some(found) => most = most.min(chunk * u64::from(start + found)),
+                }
+                if found == Some(0) || most < in_pool + chunk {
+                    return Some(in_pool);
+                }
+                if most - in_pool < hit {
+                    if std::mem::take(&mut waits) {
+                        again.clone_from(&all);
+                    } else if had_window && again.is_empty() {
+                        again.clone_from(&windows);
+                    }
+                }
+                had_window |= needs[number].is_some();
+                hit = most - in_pool;
+            }
+        }
+        (!waits).then_some(in_pool + hit)
     }
 }
 
@@ -148,7 +267,14 @@ mod tests {
         tier.put(&keys);
         let chunks = TierChunks::new(1, CAPACITY);
         let tier = GroupTier::new(tier, chunks, GroupWrites::Engine, 8, vec![13]);
-        tier.reached(&manager, 0, in_pool, 12)
+        let prefix = Prefix {
+            request: 0,
+            in_pool,
+            known: 12,
+            most: 12,
+        };
+        tier.reached(&manager, prefix, &|key| tier.state_of(key))
+            .unwrap()
     }
 
     #[test]

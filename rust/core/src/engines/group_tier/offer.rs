@@ -11,7 +11,7 @@ use crate::engines::groups::manager::GroupManager;
 use crate::engines::groups::pool::{Given, NULL};
 use crate::engines::groups::Kind;
 use crate::engines::used_tier::SlotKey;
-use crate::store::STAGING;
+use crate::store::{NO_MOVE, STAGING};
 
 impl GroupTier {
     /// Offers the blocks of a prompt that became complete since the last offer, and those of a refused offer;
@@ -55,11 +55,19 @@ impl GroupTier {
                     evicted += self.give(manager, request, &[one]).unwrap_or(0);
                 }
             } else {
+                let block = |at| match manager.block_at(request, number, at) {
+                    NULL => {
+                        let slot = GroupSlot::new(number, at);
+                        let had = begun.iter().find(|held| held.slot == slot);
+                        had.map_or(NULL, |held| held.block)
+                    }
+                    block => block,
+                };
                 let of = Table {
                     manager,
                     request,
                     number,
-                    begun: &begun,
+                    block: &block,
                 };
                 of.chunks(blocks, per, &mut together);
                 now_begun.extend(of.blocks(end..group.whole(so_far)));
@@ -109,7 +117,12 @@ impl GroupTier {
     }
 
     /// Offers blocks and copies those that are new in the tier. Returns the number of evictions, `None` if refused.
-    fn give(&mut self, manager: &GroupManager, request: u32, blocks: &[Held]) -> Option<u64> {
+    pub(super) fn give(
+        &mut self,
+        manager: &GroupManager,
+        request: u32,
+        blocks: &[Held],
+    ) -> Option<u64> {
         let mut chunks: Vec<GroupSlot> = blocks
             .iter()
             .map(|held| self.chunk_end(held.slot))
@@ -121,7 +134,8 @@ impl GroupTier {
             key: key(slot),
         });
         let slotted: Vec<SlotKey> = slotted.collect();
-        let stored = self.tier.offer(request, &slotted, &|_| true)?;
+        let is_ready = |chunk| self.copies.written_by(chunk) == NO_MOVE;
+        let stored = self.tier.offer(request, &slotted, &is_ready)?;
         self.chunks.forget(&stored.evicted, |_| false);
         let new = chunks.into_iter().zip(stored.is_new);
         let new: BTreeSet<GroupSlot> = new
@@ -155,37 +169,29 @@ impl GroupTier {
     }
 }
 
-/// Blocks of a request in a group: those that it holds, and those of begun chunks that it held.
+/// Blocks of a request in a group by position, `NULL` for those that are not there.
 #[derive(Clone, Copy)]
-struct Table<'a> {
-    manager: &'a GroupManager,
-    request: u32,
-    number: usize,
-    begun: &'a [Held],
+pub(super) struct Table<'a> {
+    pub manager: &'a GroupManager,
+    pub request: u32,
+    pub number: usize,
+    pub block: &'a dyn Fn(u32) -> u32,
 }
 
 impl<'a> Table<'a> {
     /// Returns the blocks of a range of positions that are there.
     fn blocks(self, of: Range<u32>) -> impl Iterator<Item = Held> + use<'a> {
-        let blocks = of.map(move |at| {
-            let slot = GroupSlot::new(self.number, at);
-            let had = self.begun.iter().find(|held| held.slot == slot);
-            let block = match self.manager.block_at(self.request, self.number, at) {
-                NULL => had.map_or(NULL, |held| held.block),
-                block => block,
-            };
-            Held {
-                slot,
-                block,
-                is_needed: false,
-            }
+        let blocks = of.map(move |at| Held {
+            slot: GroupSlot::new(self.number, at),
+            block: (self.block)(at),
+            is_needed: false,
         });
         blocks.filter(|held| held.block != NULL)
     }
 
     /// Adds the blocks of chunks of `per` blocks, of which any block is kept. A chunk without its last block, or without
     /// a block that is kept, is not offered.
-    fn chunks(self, of: Range<u32>, per: u32, offered: &mut Vec<Held>) {
+    pub(super) fn chunks(self, of: Range<u32>, per: u32, offered: &mut Vec<Held>) {
         let align = self.manager.align() * u64::from(per);
         let kept = self
             .manager

@@ -14,6 +14,10 @@ use crate::convert::fit;
 pub struct AdmissionLimits {
     /// Number of blocks.
     pub blocks: u32,
+    /// Those of them that are not for the first chunk.
+    pub claimed_blocks: u32,
+    /// True if nothing is computed before the rest of the hit is loaded.
+    pub loads_first: bool,
     /// Tokens that must fit in the blocks besides the first chunk, as far as a group holds them at one time.
     pub whole_tokens: Option<u64>,
     /// Tokens that steps in flight compute at most; a window is kept behind them.
@@ -26,6 +30,8 @@ impl GroupManager {
     pub fn admit(&mut self, request: u32, prompt: u64, found: Found, end: u64) -> bool {
         let admission_limits = AdmissionLimits {
             blocks: self.pool.free_blocks(),
+            claimed_blocks: 0,
+            loads_first: false,
             whole_tokens: Some(prompt),
             in_flight_tokens: self.limits.max_num_batched_tokens,
         };
@@ -62,7 +68,10 @@ impl GroupManager {
     ) -> bool {
         let (mut whole, mut first) = (0, 0);
         for (group, table) in self.groups.iter().zip(&tables) {
-            let needed = |tokens: u32| self.needed(group, table, found.tokens, tokens);
+            let needed = |blocks: u32| match admission_limits.loads_first {
+                true if is_state_to_load(group, table, found.tokens) => 1,
+                _ => self.needed(group, table, found.tokens, blocks),
+            };
             if let Some(tokens) = admission_limits.whole_tokens {
                 let longest = self.limits.max_model_len;
                 whole += needed(admission_blocks(
@@ -74,6 +83,7 @@ impl GroupManager {
             }
             first += needed(group.blocks(end));
         }
+        first += admission_limits.claimed_blocks;
         if first.max(whole) > admission_limits.blocks {
             return false;
         }
@@ -91,7 +101,7 @@ impl GroupManager {
             if table.positions() < start {
                 table.start = start;
             }
-            let more = group.whole(found.tokens).saturating_sub(table.positions());
+            let more = group.blocks(found.tokens).saturating_sub(table.positions());
             self.pool.take(more, |block| table.blocks.push_back(block));
         }
         let held = &mut self.held[request as usize];
@@ -109,14 +119,39 @@ impl GroupManager {
     /// Returns the blocks that a group needs for `blocks` blocks, without those of its hit that other requests
     /// hold.
     fn needed(&self, group: &Group, table: &Table, hit: u64, blocks: u32) -> u32 {
-        let end = group.whole(hit);
-        if group.kind == Kind::Linear && table.positions() != end {
-            return new_blocks(group, blocks.saturating_sub(end)) + 1;
+        if is_state_to_load(group, table, hit) {
+            return new_blocks(group, blocks.saturating_sub(group.whole(hit))) + 1;
         }
         let taken = |&&block: &&u32| block == NULL || self.pool.is_idle(block);
         let from = table.positions().max(skipped_blocks(group, hit));
         new_blocks(group, blocks.saturating_sub(from))
             + fit::<u32>(table.blocks.iter().filter(taken).count())
+    }
+
+    /// Returns the blocks that a running request may still take for `tokens` tokens, as far as a group holds them at one
+    /// time.
+    pub fn claim(&self, request: u32, tokens: u64, in_flight_tokens: u64) -> u32 {
+        let (tables, longest) = (
+            &self.held[request as usize].tables,
+            self.limits.max_model_len,
+        );
+        let groups = self.groups.iter().zip(tables);
+        let each = groups.map(|(group, table)| {
+            let blocks = admission_blocks(group, tokens, in_flight_tokens, longest);
+            new_blocks(group, blocks.saturating_sub(table.positions()))
+        });
+        each.sum()
+    }
+
+    /// Returns the number of states at the end of the first `tokens` tokens, all in the pool, that no request holds.
+    pub fn idle_states(&self, request: u32, tokens: u64) -> u32 {
+        let groups = self.groups.iter().enumerate();
+        let states = groups.filter(|(_, group)| group.kind == Kind::Linear && tokens > 0);
+        let idle = states.filter(|(number, group)| {
+            let key = group.key(request, group.whole(tokens) - 1);
+            self.pool.is_idle(self.pool.find(*number, key).0)
+        });
+        fit::<u32>(idle.count())
     }
 
     /// Returns a group's blocks of a hit that is all in the pool, from the first block that is still read on.
@@ -151,4 +186,9 @@ impl GroupManager {
             blocks: (start..end).map(find).collect(),
         }
     }
+}
+
+/// Returns true if a group keeps states, and that at the end of a hit is not in the pool.
+fn is_state_to_load(group: &Group, table: &Table, hit: u64) -> bool {
+    group.kind == Kind::Linear && table.positions() != group.whole(hit)
 }

@@ -34,6 +34,21 @@ pub struct GroupManager {
     pub(super) held: Vec<Held>,
     /// Group and key of the states that got their keys in this step, if the caller reports steps.
     states_of_step: Option<Vec<(usize, u64)>>,
+    /// States that got their keys since they were last taken, if logged.
+    keyed_states: Option<Vec<KeyedState>>,
+}
+
+/// A state that has got its key.
+#[derive(Debug, Clone, Copy)]
+pub struct KeyedState {
+    /// Its request.
+    pub request: u32,
+    /// Its cache group.
+    pub group: usize,
+    /// Its position there.
+    pub position: u32,
+    /// Its block.
+    pub block: u32,
 }
 
 impl GroupManager {
@@ -48,6 +63,7 @@ impl GroupManager {
             limits,
             held: vec![Held::default(); requests],
             states_of_step: None,
+            keyed_states: None,
         }
     }
 
@@ -170,6 +186,7 @@ impl GroupManager {
             let blocks = table.keyed.max(table.start)..full;
             table.keyed = full;
             let pool = &mut self.pool;
+            let mut states = Vec::new();
             retained(
                 group,
                 blocks,
@@ -178,10 +195,7 @@ impl GroupManager {
                 &held.boundaries,
                 |kept| {
                     if group.kind == Kind::Linear {
-                        if let Some(states) = &mut self.states_of_step {
-                            let here = kept.clone().filter(|&k| table.block(k) != NULL);
-                            states.extend(here.map(|k| (number, group.key(request, k))));
-                        }
+                        states.extend(kept.clone().filter(|&k| table.block(k) != NULL));
                     }
                     let mut at = kept.start;
                     while at < kept.end {
@@ -194,6 +208,41 @@ impl GroupManager {
                     }
                 },
             );
+            if let Some(of_step) = &mut self.states_of_step {
+                of_step.extend(states.iter().map(|&k| (number, group.key(request, k))));
+            }
+            if let Some(keyed) = &mut self.keyed_states {
+                states.sort_unstable();
+                states.dedup();
+                keyed.extend(states.into_iter().map(|position| KeyedState {
+                    request,
+                    group: number,
+                    position,
+                    block: table.block(position),
+                }));
+            }
+        }
+    }
+
+    /// Logs states that get their keys from now on, and no allocated blocks.
+    pub fn log_states(&mut self) {
+        self.pool.given = None;
+        self.keyed_states.get_or_insert_with(Vec::new);
+    }
+
+    /// Returns the logged states since the last call, in the order of their groups.
+    pub fn take_states(&mut self) -> Vec<KeyedState> {
+        let mut states = self.keyed_states.as_mut().map(std::mem::take);
+        if let Some(states) = &mut states {
+            states.sort_by_key(|state| state.group);
+        }
+        states.unwrap_or_default()
+    }
+
+    /// Forgets the logged states of a request whose blocks are released.
+    pub fn forget_states(&mut self, request: u32) {
+        if let Some(states) = &mut self.keyed_states {
+            states.retain(|state| state.request != request);
         }
     }
 
@@ -222,6 +271,12 @@ impl GroupManager {
         table
             .into_iter()
             .flat_map(|table| table.blocks.iter().copied())
+    }
+
+    /// Returns the number of positions of a running request in a group.
+    pub fn positions(&self, request: u32, group: usize) -> u32 {
+        let table = self.held[request as usize].tables.get(group);
+        table.map_or(0, Table::positions)
     }
 
     /// Returns the block at a position of a group, `NULL` for a released position.

@@ -50,6 +50,19 @@ impl GroupManager {
     }
 }
 
+impl GroupManager {
+    /// Releases all blocks of a request whose release was put off (`_drain_deferred_frees`): those of the last group
+    /// first, each group's last to first.
+    pub fn release_late(&mut self, request: u32) {
+        let tables = std::mem::take(&mut self.held[request as usize].tables);
+        let blocks = tables
+            .iter()
+            .rev()
+            .flat_map(|table| table.blocks.iter().rev());
+        self.pool.release(blocks.copied());
+    }
+}
+
 /// A block with its end in tokens: the latest first, of equal ends an earlier group's.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct BlockEnd {

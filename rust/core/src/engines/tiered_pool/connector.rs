@@ -10,7 +10,7 @@ use crate::convert::fit;
 use crate::engines::below::{Prompt, Site};
 use crate::engines::connector_jobs::Ended;
 use crate::ids::BlockRange;
-use crate::store::connector::{Connector, LookUp, StepCopies};
+use crate::store::connector::{Connector, Ending, LookUp, Scheduled, StepCopies};
 use crate::store::{Answer, LeaseId, MoveId, Order, GPU};
 
 impl TieredPool {
@@ -105,9 +105,9 @@ impl TieredPool {
 }
 
 impl Connector for TieredPool {
-    fn step_decided(&mut self, scheduled: &[LeaseId], now_ns: u64) -> Answer<StepCopies> {
+    fn step_decided(&mut self, parts: &[Scheduled], now_ns: u64) -> Answer<StepCopies> {
         let mut stores = Vec::new();
-        for &lease in scheduled {
+        for &Scheduled { lease, .. } in parts {
             let request = self.pool.leases.get(lease)?.request;
             stores.extend(self.offered(request, self.pool.keyed(request), now_ns));
         }
@@ -148,10 +148,6 @@ impl Connector for TieredPool {
         Ok(loaded)
     }
 
-    fn gives(&mut self, request: u32) {
-        self.note_given(request, 0);
-    }
-
     fn release_blocks(&mut self, lease: LeaseId) -> Answer<()> {
         let ended = self.pool.leases.end(lease)?;
         self.pool.release(ended.request);
@@ -164,7 +160,7 @@ impl Connector for TieredPool {
         self.to_offer[request as usize] = NOTHING;
     }
 
-    fn ended(&mut self, request: u32, runs: bool) {
+    fn ended(&mut self, Ending { request, runs, .. }: Ending) {
         let own: Vec<MoveId> = self.jobs.of(request).collect();
         self.jobs.fenced.extend(own);
         if runs && self.offers_more(request) {

@@ -249,6 +249,7 @@ impl SglangScheduler {
         let cached = Cached {
             blocks: fit::<u32>(prefix / page),
             tokens: prefix,
+            found_tokens: prefix,
             lower_blocks: fit::<u32>((prefix - found.tokens) / page),
             is_first: !std::mem::replace(&mut s.was_admitted, true),
         };

@@ -4,7 +4,7 @@
 use super::super::engine::Desk;
 use super::super::engine_notes::Cached;
 use super::super::Slot;
-use super::blocks::Blocks;
+use super::blocks::{Blocks, Resumed};
 use super::running::Composition;
 use super::sequence::Load;
 use super::VllmScheduler;
@@ -102,7 +102,10 @@ impl<B: Blocks> VllmScheduler<B> {
             chunk_tokens: config.chunk_tokens(),
             kept_blocks: self.kept_blocks(),
             whole: config.reserve_full_isl,
-            claimed_blocks: if has_tiers { self.claimed_blocks() } else { 0 },
+            claimed_blocks: match has_tiers {
+                true => self.claimed_blocks(desk.store),
+                false => 0,
+            },
             steps_in_flight: config.steps_in_flight(),
         };
         let entry = desk.store.admit(&asked, config, desk.now_ns)?;
@@ -116,19 +119,19 @@ impl<B: Blocks> VllmScheduler<B> {
                 let cached = u64::from(hit_blocks) * config.block_size_tokens;
                 (s.held.lease, s.held.keyed) = (lease, u64::from(hit_blocks));
                 (s.computed, s.held.load_from) = (cached, hit_blocks);
+                s.held.found_tokens = cached;
                 self.waiting.remove(slot, s);
                 self.joins(desk, step, slot, reserved_tokens)?;
             }
             Entry::Loads {
                 lease,
-                hit_blocks,
+                hit_tokens,
                 in_pool_blocks,
             } => {
-                let hits = u64::from(hit_blocks);
-                (s.held.lease, s.held.blocks) = (lease, hits);
+                (s.held.lease, s.held.blocks) = (lease, config.blocks(hit_tokens));
                 (s.held.keyed, s.held.load_from) = (u64::from(in_pool_blocks), in_pool_blocks);
                 (s.held.load, s.held.claims, s.held.is_passed) = (Load::Runs, true, true);
-                s.computed = hits * config.block_size_tokens;
+                (s.computed, s.held.found_tokens) = (hit_tokens, hit_tokens);
                 self.waits_for_load(slot);
                 desk.loads(slot);
             }
@@ -155,20 +158,20 @@ impl<B: Blocks> VllmScheduler<B> {
             self.refused = true;
             return Ok(());
         }
-        let end = s.computed + (s.known - s.computed).min(step.cap).min(step.budget);
-        let asked = if config.reserve_full_isl {
-            s.known
-        } else {
-            end
+        let tokens = (s.known - s.computed).min(step.cap).min(step.budget);
+        let tokens = desk
+            .store
+            .chunk(s.held.lease, s.computed, s.known, tokens)?;
+        let asked = Resumed {
+            end: s.computed + tokens,
+            kept_blocks: kept,
+            now_ns: desk.now_ns,
         };
-        let lacking = config.blocks(asked).saturating_sub(s.held.blocks) + kept;
-        if lacking > desk.store.free_blocks() || !desk.store.grow(s, end, config, desk.now_ns)? {
+        if tokens == 0 || !desk.store.admit_loaded(s, asked, config)? {
             self.refused = true;
             return Ok(());
         }
-        if let Some(connector) = desk.store.connector() {
-            connector.gives(s.request);
-        }
+        let end = asked.end;
         self.remote.holding.remove(slot, s);
         self.joins(desk, step, slot, end)
     }
@@ -193,6 +196,7 @@ impl<B: Blocks> VllmScheduler<B> {
             blocks,
             lower_blocks: blocks - s.held.load_from,
             tokens: s.computed,
+            found_tokens: s.held.found_tokens,
             is_first: !std::mem::replace(&mut s.was_admitted, true),
         };
         debug_assert!(is_loaded || cached.lower_blocks == 0);

@@ -28,6 +28,16 @@ pub struct TurnAt {
     pub turn: Turn,
 }
 
+/// The step of a request whose load has ended.
+#[derive(Clone, Copy, Debug)]
+pub struct Resumed {
+    /// Tokens that it needs blocks for.
+    pub end: u64,
+    /// Free blocks that it must leave.
+    pub kept_blocks: u64,
+    pub now_ns: u64,
+}
+
 /// A pool of blocks under vLLM's rules. Boundaries are counted from the start of a step run, from 1 on.
 pub trait Blocks: BlockStore {
     /// Notifies the pool that another step is composed.
@@ -55,6 +65,17 @@ pub trait Blocks: BlockStore {
 
     /// Admits a waiting request with its cached prefix, or changes nothing.
     fn admit(&mut self, asked: &Newcomer, config: &VllmConfig, now_ns: u64) -> Answer<Entry>;
+
+    /// Allocates blocks for a request whose load has ended; false if there are too few free blocks. A pool without tiers
+    /// has none.
+    fn admit_loaded(&mut self, _: &mut Sequence, _: Resumed, _: &VllmConfig) -> Answer<bool> {
+        Ok(false)
+    }
+
+    /// Blocks that a prompt at work, or whose load runs, still needs, of a pool above tiers.
+    fn claim(&self, _: &Sequence, _: &VllmConfig) -> u64 {
+        0
+    }
 
     /// Allocates blocks for a running request up to `end` tokens; false if there are too few free blocks.
     fn grow(
@@ -218,8 +239,50 @@ impl Blocks for GroupStore {
         GroupStore::begin_step(self);
     }
 
+    fn connector(&mut self) -> Option<&mut dyn Connector> {
+        self.has_connector().then_some(self as &mut dyn Connector)
+    }
+
+    fn free_blocks(&self) -> u64 {
+        GroupStore::free_blocks(self)
+    }
+
+    fn is_quiet(&self, running: &Sequence) -> bool {
+        GroupStore::is_quiet(self, running.request)
+    }
+
+    fn has_ended(&self) -> bool {
+        GroupStore::has_ended(self)
+    }
+
     fn admit(&mut self, asked: &Newcomer, _config: &VllmConfig, now_ns: u64) -> Answer<Entry> {
+        if self.has_connector() {
+            return self.admit_above(asked, now_ns);
+        }
         GroupAdmission::admit(self, asked, now_ns)
+    }
+
+    fn admit_loaded(
+        &mut self,
+        s: &mut Sequence,
+        asked: Resumed,
+        config: &VllmConfig,
+    ) -> Answer<bool> {
+        if config.reserve_full_isl
+            && Blocks::claim(self, s, config) + asked.kept_blocks > GroupStore::free_blocks(self)
+        {
+            return Ok(false);
+        }
+        let Resumed {
+            end,
+            kept_blocks,
+            now_ns,
+        } = asked;
+        self.grow_above(s.held.lease, s.computed, end, kept_blocks, now_ns)
+    }
+
+    fn claim(&self, s: &Sequence, config: &VllmConfig) -> u64 {
+        GroupStore::claim(self, s.request, s.known, config.steps_in_flight())
     }
 
     fn grow(

@@ -1,7 +1,8 @@
 //! Pipeline stages: the batches in flight, and the times at which they leave the last stage.
 //!
 //! The queue of batches is filled first. A decision that finds nothing to compute is queued, too; up to 0.22 the engine
-//! then waits for the oldest batch, later it fills the queue. A request that arrives in between is tried after that. Source: `EngineCore.step_with_batch_queue` of `vllm/v1/engine/core.py` (0.14 to 0.33), where the results
+//! then waits for the oldest batch, later it fills the queue. A request that arrives in between is tried after that.
+//! Source: `EngineCore.step_with_batch_queue` of `vllm/v1/engine/core.py` (0.14 to 0.33), where the results
 //! of batches come in order.
 //!
 //! A stage's worker launches a batch when the worker before it has launched and sent its part (`execute_model` of

@@ -13,7 +13,7 @@ use super::sequence::Load;
 use super::step::Step;
 use super::waiting::Waiting;
 use super::VllmScheduler;
-use crate::store::connector::StepCopies;
+use crate::store::connector::{Scheduled, StepCopies};
 use crate::store::{Answer, LeaseId, Order};
 
 /// Requests that hold blocks and do not run, and copies between steps.
@@ -71,9 +71,14 @@ impl<B: Blocks> VllmScheduler<B> {
             return Ok(());
         };
         self.remote.decided += u64::from(!step.is_empty());
-        let parts = step.scheduled.iter();
-        let leases: Vec<LeaseId> = parts.map(|at| self.sequences[at.slot].held.lease).collect();
-        step.copies = connector.step_decided(&leases, desk.now_ns)?;
+        let parts = step.scheduled.iter().map(|part| {
+            let s = &self.sequences[part.slot];
+            Scheduled {
+                lease: s.held.lease,
+                computed_tokens: s.computed,
+            }
+        });
+        step.copies = connector.step_decided(&parts.collect::<Vec<_>>(), desk.now_ns)?;
         Ok(())
     }
 
@@ -165,7 +170,7 @@ impl<B: Blocks> VllmScheduler<B> {
                 break;
             }
             self.remote.releases.pop_front();
-            connector.release_blocks(lease)?;
+            connector.release_late(lease)?;
         }
         Ok(())
     }
@@ -217,7 +222,7 @@ impl<B: Blocks> VllmScheduler<B> {
         let Some(connector) = store.connector() else {
             return store.release(s.held.lease, now_ns);
         };
-        connector.ended(s.request, true);
+        connector.ended(s.ending(true));
         if is_written {
             return connector.release_blocks(s.held.lease);
         }
@@ -233,7 +238,7 @@ impl<B: Blocks> VllmScheduler<B> {
         let Some(connector) = store.connector() else {
             return Ok(());
         };
-        connector.ended(s.request, false);
+        connector.ended(s.ending(false));
         if s.held.load == Load::None {
             return Ok(());
         }
@@ -246,7 +251,7 @@ impl<B: Blocks> VllmScheduler<B> {
     }
 
     /// Blocks that prompts at work, and those whose load runs, still need.
-    pub(super) fn claimed_blocks(&self) -> u64 {
+    pub(super) fn claimed_blocks(&self, store: &B) -> u64 {
         let at_work = self
             .running
             .iter()
@@ -254,9 +259,8 @@ impl<B: Blocks> VllmScheduler<B> {
             .chain(self.remote.holding.iter());
         let claimed = at_work.map(|slot| {
             let s = &self.sequences[slot];
-            let lacking = self.config.blocks(s.known).saturating_sub(s.held.blocks);
             if s.held.claims {
-                lacking
+                store.claim(s, &self.config)
             } else {
                 0
             }

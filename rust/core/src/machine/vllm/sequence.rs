@@ -2,6 +2,7 @@
 
 use super::VllmConfig;
 use crate::machine::{AsyncScheduling, Request};
+use crate::store::connector::Ending;
 use crate::store::LeaseId;
 
 /// A request's position in the queue.
@@ -50,6 +51,8 @@ pub struct HeldBlocks {
     /// Load of blocks, of those from this one on.
     pub load: Load,
     pub load_from: u32,
+    /// Tokens found at its last admission.
+    pub found_tokens: u64,
     /// True from its admission until the step that computes the last of its known tokens, if that is not the first.
     pub claims: bool,
     /// True if requests behind it may have gone first since it last ran.
@@ -95,6 +98,21 @@ impl Sequence {
             total: arrival.prompt_tokens + arrival.output_tokens.max(1),
             known: arrival.prompt_tokens,
             ..Self::default()
+        }
+    }
+
+    /// Its end, for the tiers: of a finished request all of the prompt may be stored.
+    pub fn ending(&self, runs: bool) -> Ending {
+        let is_finished = self.known == self.total;
+        Ending {
+            request: self.request,
+            runs,
+            prompt_tokens: if is_finished {
+                self.prompt
+            } else {
+                self.computed.min(self.prompt)
+            },
+            processed_tokens: self.computed.saturating_sub(self.flight.tokens),
         }
     }
 

@@ -106,7 +106,7 @@ impl<B: Blocks> VllmScheduler<B> {
 
     /// Largest number of boundaries, up to `left`, for which there are enough free blocks.
     fn within_free_blocks(&self, left: u64, store: &B) -> Answer<u64> {
-        let spare = store.spare_blocks();
+        let spare = store.free_blocks();
         let fits_in = |boundaries: u64| -> Answer<bool> {
             let mut needed = 0;
             for &slot in &self.running {

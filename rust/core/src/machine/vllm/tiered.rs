@@ -1,7 +1,7 @@
 //! The pool of one cache group above an engine's tiers.
 
 use super::blocks::{
-    grow_by_blocks, growth_in_blocks, take_block_turn, turns_of_blocks, Blocks, TurnAt,
+    grow_by_blocks, growth_in_blocks, take_block_turn, turns_of_blocks, Blocks, Resumed, TurnAt,
 };
 use super::sequence::Sequence;
 use super::VllmConfig;
@@ -56,7 +56,7 @@ impl Blocks for TieredPool {
         }
         let lease = self.acquire(request, in_pool)?;
         self.reserve(&[LeaseBlocks::new(lease, new_blocks(end))], now_ns)?;
-        self.gives(request);
+        self.note_given(request, 0);
         if !loads {
             return Ok(Entry::Admitted {
                 lease,
@@ -67,9 +67,34 @@ impl Blocks for TieredPool {
         self.load_later(lease, hits, now_ns)?;
         Ok(Entry::Loads {
             lease,
-            hit_blocks: hits,
+            hit_tokens: cached,
             in_pool_blocks: in_pool,
         })
+    }
+
+    fn admit_loaded(
+        &mut self,
+        s: &mut Sequence,
+        asked: Resumed,
+        config: &VllmConfig,
+    ) -> Answer<bool> {
+        let last = if config.reserve_full_isl {
+            s.known
+        } else {
+            asked.end
+        };
+        let lacking = config.blocks(last).saturating_sub(s.held.blocks) + asked.kept_blocks;
+        if lacking > TieredPool::free_blocks(self)
+            || !self.grow(s, asked.end, config, asked.now_ns)?
+        {
+            return Ok(false);
+        }
+        self.note_given(s.request, 0);
+        Ok(true)
+    }
+
+    fn claim(&self, s: &Sequence, config: &VllmConfig) -> u64 {
+        config.blocks(s.known).saturating_sub(s.held.blocks)
     }
 
     fn grow(
