@@ -205,7 +205,7 @@ class Session:
         elif event in ("user turn", "parameters"):
             self.messages[0] = replace(self.messages[0], name=f"{event} {self.turn}")
         elif event == "model":
-            self.model = f"{self.options.model}-{self.turn}"
+            self.model = f"{self.options.model}@{self.turn}"  # another cache at the same price
         elif event in ("tools", "system"):
             self.order, self.dated = self.order + (event == "tools"), self.dated + (event == "system")
             self.snapshot()
@@ -301,9 +301,8 @@ class Session:
         }
         if self.options.labels:
             message["diagnostics"] = {"cache_miss_reason": reason} if reason else None
-        half = {"type": "text", "text": self.add("answer", step.answer)}
-        first, rest = half["text"][: len(half["text"]) // 2], half["text"][len(half["text"]) // 2 :]
-        for number, text in enumerate((first, rest)):  # one line a piece, the usage on each
+        for number, size in enumerate((step.answer // 2, step.answer - step.answer // 2)):
+            text = self.add("answer", size)  # one line a piece, the usage on each
             at_s = self.now_s + 1.0 + number * (step.took_s - 1.0)
             self.line("assistant", at_s, message={**message, "content": [{"type": "text", "text": text}]})
 

@@ -6,7 +6,7 @@ the answer before, in proportion to their bytes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -29,21 +29,35 @@ class SizedCall(Value):
     kept: int
 
 
-def sized_calls(calls: Sequence[Call], known: Known) -> list[SizedCall]:
-    """Return calls in order of their start with whole prompts, whose blocks have tokens."""
+def sized_calls(calls: Sequence[Call], known: Known, edited: Mapping[str, int]) -> list[SizedCall]:
+    """Return calls in order of their start with whole prompts, whose blocks have tokens.
+
+    ``edited`` has calls before which messages changed where no line shows it, and the tokens that stayed.
+    """
     found: dict[str, SizedCall] = {}
+    tails: dict[tuple[str, int], int] = {}
+    renamed: dict[str, dict[str, str]] = {}
     for call in in_order(calls):
         before, history = found.get(call.history.before), call.history
+        names = renamed.setdefault(call.conversation.chain, {})
         was = [] if before is None else [*before.prompt, *before.answer]
         was = was if history.kept is None else was[: history.kept]
+        if call.id in edited:
+            heads = sum(each.kind in HEAD for each in was)
+            kept = tails.get((call.conversation.chain, edited[call.id]), heads)
+            now = {each.name: f"{each.name} {call.id}" for each in was[kept:]}
+            names |= {old: now.get(new, new) for old, new in names.items()} | now
+            was = [*was[:kept], *(_renamed(each, now) for each in was[kept:])]
         known_sizes = {} if before is None or history.kept != 0 else _sizes(before)
-        added = [known_sizes.get((each.kind, each.name), each) for each in _named(call)]
+        added = _named(call) if history.kept != 0 else [_renamed(each, names) for each in _named(call)]
+        added = [known_sizes.get((each.kind, each.name), each) for each in added]
         total = size_tokens(added) if call.counts is None else call.counts.prompt
         left = total - size_tokens(was)
         if before is not None and history.kept is None and before.answer:
             first = len(before.prompt)  # the answer's own size shows now
             left += size_tokens(was[first:])
-            new = _divided([*before.call.answer, *added], left, known, call.model)
+            said = [_renamed(each, names) for each in before.call.answer]
+            new = _divided([*said, *added], left, known, call.model)
             was = [*was[:first], *new[: len(before.answer)]]
             added = new[len(before.answer) :]
         else:
@@ -52,7 +66,16 @@ def sized_calls(calls: Sequence[Call], known: Known) -> list[SizedCall]:
             msgspec.structs.replace(each, tokens=known.tokens(call.model, [each])) for each in call.answer
         ]
         found[call.id] = SizedCall(call, [*was, *added], answer, len(was))
+        if call.counts is not None:
+            left = call.counts.read + call.counts.written
+            tails[call.conversation.chain, left] = len(was) + len(added)
     return list(found.values())
+
+
+def _renamed(block: Segment, names: Mapping[str, str]) -> Segment:
+    """Return a block by its new name, if it has one."""
+    name = names.get(block.name, block.name)
+    return block if name == block.name else msgspec.structs.replace(block, name=name)
 
 
 def _named(call: Call) -> list[Segment]:
@@ -94,11 +117,20 @@ def _shares(blocks: Sequence[Segment], tokens: int) -> dict[int, int]:
     return found
 
 
+def owners_of(sized: Sequence[SizedCall]) -> dict[str, str]:
+    """Return by conversation the one that it continues; itself if none."""
+    chains, found = dict[str, str](), dict[str, str]()
+    for each in sized:
+        chain = each.call.conversation.chain
+        found.setdefault(chain, found.get(chains.get(each.call.history.before, ""), chain))
+        chains[each.call.id] = chain
+    return found
+
+
 def riders(sized: Sequence[SizedCall]) -> list[SizedCall]:
     """Return the calls that continue another conversation than their own: a client's compactions."""
-    chains = {each.call.id: each.call.conversation.chain for each in sized}
-    names = [(each, chains.get(each.call.history.before)) for each in sized]
-    return [each for each, chain in names if chain not in (None, each.call.conversation.chain)]
+    owners = owners_of(sized)
+    return [each for each in sized if owners[each.call.conversation.chain] != each.call.conversation.chain]
 
 
 def without_compactions(sized: Sequence[SizedCall], instruction_tokens: int) -> list[SizedCall]:

@@ -17,7 +17,7 @@ from kvcache_sim.extras.session.bill import Prices, counts_of, counts_output, su
 from kvcache_sim.extras.session.calls import Call, Counts, Predicted, Segment
 from kvcache_sim.extras.session.known import Known
 from kvcache_sim.extras.session.predict import Settings, in_order, is_user_turn, predict
-from kvcache_sim.extras.session.sized import SizedCall, as_calls, riders, sized_calls, without_compactions
+from kvcache_sim.extras.session.sized import SizedCall, as_calls, owners_of, riders, sized_calls, without_compactions
 from kvcache_sim.model.prices import PICODOLLARS, TTL_NS, PriceTable, price_table
 from kvcache_sim.workload.context_edits import ContextEdit, EditedContext, parse_compact_at, size_tokens
 
@@ -98,7 +98,12 @@ class Sessions:
             if call.counts is not None and each.cause == "first" and call.counts.read > each.read
         }
         self._warm = Settings(is_blind=True, warm=warm)
-        self.sized = sized_calls(_as_seen(ordered, seen), self._known)
+        edited = {
+            each.id: call.counts.read
+            for call, each in _hidden(ordered, seen)
+            if each.cause == "edit" and call.counts
+        }
+        self.sized = sized_calls(_as_seen(ordered, seen), self._known, edited)
         self._has_output = counts_output(calls)
         self.base = self._bill(self.sized, self._warm, table)
 
@@ -155,19 +160,30 @@ class Edited(Value):
     given: tuple[str, ...] = ()
 
 
+def _hidden(calls: Sequence[Call], seen: Sequence[Predicted]) -> list[tuple[Call, Predicted]]:
+    """Return the calls of breaks that only their counts show."""
+    pairs = zip(calls, seen, strict=True)
+    return [
+        (call, each) for call, each in pairs if each.is_break and call.counts and call.counts.read < each.read
+    ]
+
+
 def _as_seen(calls: Sequence[Call], seen: Sequence[Predicted]) -> list[Call]:
     """Return calls whose history has the breaks, and the kept thinking, that only their counts show.
 
     Such a break is another parameter from then on: one of the system's where all was lost.
     """
-    found, changes = [], dict[str, dict[str, str]]()
+    found, changes, chains = [], dict[str, dict[str, str]](), dict[str, str]()
+    hidden = {call.id for call, each in _hidden(calls, seen) if each.cause not in ("edit", "user turn")}
     for call, each in zip(calls, seen, strict=True):
-        history, broken = call.history, changes.setdefault(call.conversation.chain, {})
+        history, chain = call.history, call.conversation.chain
+        broken = changes.setdefault(chain, {**changes.get(chains.get(history.before, ""), {})})
+        chains[call.id] = chain
         if call.counts is not None and not history.event and is_user_turn(call):
             history = msgspec.structs.replace(
                 history, event="thinking stripped" if each.cause == "user turn" else "thinking kept"
             )
-        elif each.is_break and call.counts is not None and call.counts.read < each.read:
+        if call.counts is not None and call.id in hidden:
             broken["thinking" if call.counts.read else "speed"] = call.id
         found.append(msgspec.structs.replace(call, history=history, parameters={**call.parameters, **broken}))
     return found
@@ -205,7 +221,8 @@ def _frozen(sessions: Sessions, value: str) -> Edited:
     if value != "system":
         raise UsageError("not a part of prompts", got=repr(value), expected="system")
     first: dict[str, list[Segment]] = {}
-    chains = {id(each.prompt): each.call.conversation.chain for each in sessions.sized}
+    owners = owners_of(sessions.sized)
+    chains = {id(each.prompt): owners[each.call.conversation.chain] for each in sessions.sized}
 
     def frozen(prompt: list[Segment]) -> list[Segment]:
         system = [each for each in prompt if each.kind == "system"]
