@@ -89,11 +89,22 @@ def test_an_edit_costs_all_behind_the_last_breakpoint_in_front_of_it():
     results = " ".join(f"tool_result:r{k}:1000" for k in range(50))
     later = " ".join(f"tool_result:r{k}:1000" for k in range(20, 50))
     first = call("1", 0, f"system:s:10000 {results}")
-    next_one = "tool_result:new:1000"
-    whole = call("2", 9, next_one, history=History("1"))
-    edited = call("2", 9, f"{later} {next_one}", history=History("1", 11))
-    assert rows([first, whole])[1] == (60_000, 1_000, "continue")
-    assert rows([first, edited])[1] == (10_000, 41_000, "edit")
+
+    def costs(at_s):
+        """Return the second and third call's, in base tokens: as they are, and without a result of 10,000."""
+        found = []
+        for added, kept in ("tool_result:new:1000", None), (f"{later} tool_result:new:1000", 11):
+            second = call("2", at_s, added, history=History("1", kept))
+            third = call("3", at_s + 9, "tool_result:next:100", history=History("2"))
+            found.append(
+                [round(read * 0.1 + written * 1.25) for read, written, _ in rows([first, second, third])[1:]]
+            )
+        return found
+
+    (whole, after), (edited, saving) = costs(9)
+    assert (whole, edited) == (7_250, 52_250)
+    assert (edited - whole) / (after - saving) == 45  # later calls that win it back
+    assert [first for first, _ in costs(999)] == [76_250, 63_750]  # after a lapse it is free
 
 
 def test_openai_reads_whole_steps_of_what_two_prompts_share():

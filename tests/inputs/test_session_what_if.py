@@ -17,11 +17,13 @@ BASE = Options(minimum=4096, snapshots=False)
 CONTEXT = ContextEdit(instruction_tokens=INSTRUCTION, summary_tokens=SUMMARY, wrap_tokens=WRAP)
 ALL = BASE.events
 WIDE = [replace(step, results=(700,) * 22) if at % 9 == 3 else step for at, step in enumerate(plan(3, 50))]
+#: Events that no line of these logs shows.
+HIDDEN = ["edit", "parameters", "model", "edit", "system"]
 SNAPSHOTS = replace(BASE, snapshots=True)
 #: Edit, options without and with it, and the plan.
 PAIRS = [
-    (Edit("ttl", "1h"), BASE, replace(BASE, ttl_s=3600), plan(1, 60, lapses=3)),
-    (Edit("ttl", "5m"), replace(BASE, ttl_s=3600), BASE, plan(1, 60, lapses=3)),
+    (Edit("ttl", "1h"), BASE, replace(BASE, ttl_s=3600), plan(1, 60, events=HIDDEN, lapses=3)),
+    (Edit("ttl", "5m"), replace(BASE, ttl_s=3600), BASE, plan(1, 60, events=HIDDEN, lapses=3)),
     (Edit("mark", "second-last"), BASE, replace(BASE, second_last=True), WIDE),
     (Edit("drop-results-older", "5"), BASE, replace(BASE, drop_older=5), plan(2, 60, lapses=2)),
     (Edit("compact-at", "40000"), BASE, replace(BASE, compact_at=40_000), plan(4, 60, lapses=2)),
@@ -35,7 +37,7 @@ PAIRS = [
         Edit("freeze", "system"),
         SNAPSHOTS,
         replace(SNAPSHOTS, events=ALL - {"system"}),
-        plan(6, 60, events=["system", "edit", "system"], lapses=1),
+        plan(6, 60, events=["system", "edit", "compaction", "system"], lapses=1),
     ),
     (
         Edit("sort-tools"),
@@ -85,6 +87,7 @@ def test_another_provider_has_its_own_rules_and_names_what_is_assumed(tmp_path):
         (Edit("freeze", "system"), "no texts of system"),
         (Edit("compact-at", "190k"), "no prompt has more than 190,000 tokens"),
         (Edit("provider", "openai:gpt-0"), "no prices of this model"),
+        (Edit("provider", "gemini:gemini-3-pro"), "promises no lifetime"),
         (Edit("ttl", "7m"), "not a lifetime"),
         (Edit("drop-results-older", "few"), "not a number of results"),
     ],

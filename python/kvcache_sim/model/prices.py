@@ -27,6 +27,7 @@ TTL_NS["24h"] = 86_400 * NS_PER_S
 #: Ends of a model's name that mean the same price: dates, versions, regions.
 _ENDS = r"(?:[-@](?:\d{8}|\d{4}-\d\d-\d\d|latest|v\d+).*|[:\[@].*)?"
 _DATA = Path(__file__).parent / "data" / "prices"
+_UNPRICED = Path(__file__).parent / "data" / "providers_without_prices.toml"
 
 
 class Band(Value, forbid_unknown_fields=True):
@@ -166,6 +167,11 @@ def price_table(files: Sequence[Path] = ()) -> PriceTable:
     UsageError for a file that is no table.
     """
     return PriceTable([*packaged(), *map(_read, files)])
+
+
+def why_unpriced(provider: str) -> str:
+    """Return why no table has a provider's prices; "" if nothing is known of it."""
+    return str(tomllib.loads(_UNPRICED.read_text("utf-8")).get(provider, ""))
 
 
 def _read(path: Path) -> Provider:

@@ -17,8 +17,15 @@ from kvcache_sim.extras.session.bill import Prices, counts_of, counts_output, su
 from kvcache_sim.extras.session.calls import Call, Counts, Predicted, Segment
 from kvcache_sim.extras.session.known import Known
 from kvcache_sim.extras.session.predict import Settings, in_order, is_user_turn, predict
-from kvcache_sim.extras.session.sized import SizedCall, as_calls, owners_of, riders, sized_calls, without_compactions
-from kvcache_sim.model.prices import PICODOLLARS, TTL_NS, PriceTable, price_table
+from kvcache_sim.extras.session.sized import (
+    SizedCall,
+    as_calls,
+    owners_of,
+    riders,
+    sized_calls,
+    without_compactions,
+)
+from kvcache_sim.model.prices import PICODOLLARS, TTL_NS, PriceTable, price_table, why_unpriced
 from kvcache_sim.workload.context_edits import ContextEdit, EditedContext, parse_compact_at, size_tokens
 
 #: The context window that a percentage is of.
@@ -98,6 +105,7 @@ class Sessions:
             if call.counts is not None and each.cause == "first" and call.counts.read > each.read
         }
         self._warm = Settings(is_blind=True, warm=warm)
+        self.has_hidden = bool(_hidden(ordered, seen))
         edited = {
             each.id: call.counts.read
             for call, each in _hidden(ordered, seen)
@@ -312,7 +320,8 @@ def _provider(sessions: Sessions, value: str) -> Edited:
     provider, _, model = value.partition(":")
     row = sessions.table.row(model, sessions.sized[0].call.start_ns)
     if row is None or row[0].provider != provider:
-        raise UsageError("no prices of this model", got=value, hint="--price FILE adds a table")
+        hint = why_unpriced(provider) or "--price FILE adds a table"
+        raise UsageError("no prices of this model", got=value, hint=hint)
     calls = [
         msgspec.structs.replace(
             each,
@@ -325,6 +334,8 @@ def _provider(sessions: Sessions, value: str) -> Edited:
         for each in sessions.sized
     ]
     said = ("tokens as the log's provider counts them", *row[0].unconfirmed, *row[1].unconfirmed)
+    if sessions.has_hidden:
+        said = ("edits that no line shows begin where their call stopped reading", *said)
     return msgspec.structs.replace(sessions.edited(calls, warm={}), given=said)
 
 
