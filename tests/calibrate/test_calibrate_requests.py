@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 from kvcache_sim.cli.main import run as kvsim
 from kvcache_sim.extras.calibrate.fit import predict_ms
+from kvcache_sim.extras.calibrate.host_fit import fit_host
 from kvcache_sim.extras.calibrate.request_fit import fit_requests
 from kvcache_sim.extras.calibrate.request_steps import TimedRequests, measured_sums
+from kvcache_sim.model.model_file import load_model
 from kvcache_sim.model.served_kernels import is_sum_of_kernels
 from kvcache_sim.model.step_time import StepBatch
 from kvcache_sim.model.step_times import load_step_time
@@ -29,7 +31,7 @@ graph_tokens = 0
 """
 
 
-def served(folder, step_time, rate, count, lengths=(50, 6000), offset_ms=0):
+def served(folder, step_time, rate, count, lengths=(50, 6000), offset_ms=0, **host):
     """Return the log of Poisson arrivals of prompts, log-uniform in their lengths, that share nothing."""
     draw = np.random.default_rng(13)
     sent = np.cumsum(draw.exponential(1000 / rate, count))
@@ -45,7 +47,7 @@ def served(folder, step_time, rate, count, lengths=(50, 6000), offset_ms=0):
     trace.write_text("\n".join(rows) + "\n")
     replica = {"step_time": step_time, "max_num_batched_tokens": BUDGET, "client_offset": f"{offset_ms}ms"}
     if is_sum_of_kernels(step_time):  # the set's own steps, so that it can be found again
-        replica |= {"sustained_clocks": False, "sampling": "plain"}
+        replica |= {"sustained_clocks": False, "sampling": "plain", **host}
     found = kv.simulate(trace, replica=replica, **{"tiers.gpu.capacity": "unbounded"}).finished.requests
     arrival, to_first, to_last = (found[f"{name}_ns"] / 1e9 for name in ("arrival", "first_token", "finish"))
     tokens = (found[name].astype(float) for name in ("input_tokens", "output_tokens"))
@@ -145,3 +147,37 @@ def test_the_command_writes_a_set_and_says_its_intervals(tmp_path, capsys, known
     assert "[held_out.decode]" in out.read_text()
     assert kvsim(asked) != 0  # an existing file is not overwritten
     assert "exists" in capsys.readouterr().err
+
+
+@pytest.fixture(scope="module")
+def hosted_log(tmp_path_factory):
+    times = {"step_extra": "2ms", "launch_per_layer": "1500us", "client_offset_per_token": "4us"}
+    folder = tmp_path_factory.mktemp("hosted")
+    return served(folder, ROOFLINE, 5, 400, offset_ms=20, sustained_clocks=True, **times)
+
+
+ROOFLINE = "roofline:llama-3-8b@h100"
+
+
+def test_the_times_of_a_host_are_found_again(hosted_log):
+    found = fit_host(hosted_log, ROOFLINE, load_model("llama-3-8b"), BUDGET)
+    assert found.times.step == pytest.approx(2, rel=0.1)
+    assert found.times.launch == pytest.approx(1.5, rel=0.15)
+    assert found.times.client == pytest.approx(20, rel=0.2)
+    assert found.times.token == pytest.approx(0.004, rel=0.25)
+    for without, own in found.errors.values():
+        assert own < without / 3
+    assert all(low <= at <= high for low, at, high in zip(found.low, found.times, found.high, strict=True))
+
+
+def test_the_command_prints_the_settings_of_a_host_and_refuses_a_source_that_has_one(
+    hosted_log, tmp_path, capsys
+):
+    log = tmp_path / "bench.json"
+    log.write_text(vllm_log(hosted_log))
+    assert kvsim(["calibrate", "host", str(log), ROOFLINE, "--max-num-batched-tokens", str(BUDGET)]) == 0
+    printed = capsys.readouterr()
+    assert "replica.step_extra" in printed.out
+    assert "--set replica.host=none" in printed.err
+    assert kvsim(["calibrate", "host", str(log), "h100-llama-3.1-8b-tp1"]) == 2
+    assert "timed in its engine" in capsys.readouterr().err

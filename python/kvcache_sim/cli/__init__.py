@@ -7,6 +7,7 @@
 - ``former``       former spellings of options; ``notices``: warnings and notes on stderr
 - ``progress``, ``sweep_progress``, ``reading``  live lines of progress
 - ``intervals``  the intervals of ``simulate``: when they are computed
+- ``calibrate_host``  ``calibrate host``
 - ``catalogue``  functions of ``models``, ``gpus``, ``step-times`` and ``channels``
 """
 

@@ -11,6 +11,7 @@ import typer
 
 from kvcache_sim.base.errors import InputOutputError, UsageError
 from kvcache_sim.base.values import Value
+from kvcache_sim.cli.calibrate_host import host
 from kvcache_sim.cli.declared import Argument, Option
 from kvcache_sim.cli.verb import verb_app
 
@@ -174,6 +175,9 @@ def requests(
         )
     offset = [f"replica.client_offset={fitted.client_ms:.1f}ms"] if fitted.client_ms >= 0.05 else []
     _print_next(output, *_served(model), *offset)
+
+
+app.command()(host)
 
 
 @app.command()

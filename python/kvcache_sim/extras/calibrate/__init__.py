@@ -11,6 +11,7 @@ times, ``design`` is the form, ``fit`` solves it, ``shipped`` creates the packag
 - ``families``       the packaged families of topologies, judged on topologies left out
 - ``family``         sets of unmeasured topologies by name
 - ``fit_picture``    the picture of a fit: each iteration's predicted time against its measured one
+- ``host_fit``       a host's times from requests alone, over a source that lacks them
 - ``request_fit``    a step-time set from requests alone
 - ``request_steps``  the steps behind a log of requests
 - ``runs``           runs of steps of which only the total time is measured, compilation, and waits
