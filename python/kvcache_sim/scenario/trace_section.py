@@ -7,9 +7,9 @@ from msgspec import Meta
 from kvcache_sim.base.units import NS_PER_S
 from kvcache_sim.scenario.quantities import Count, DurationNs, Finite, PositiveNs
 from kvcache_sim.scenario.section import Section, about
-from kvcache_sim.workload.lanes import Primers, Warmup
 from kvcache_sim.workload.readers.settings import OnBadRow, ReadSettings, TimeOrder, Turns
 from kvcache_sim.workload.synthetic_prefixes import PrefixAssumption
+from kvcache_sim.workload.trace import Primers, Warmup
 
 
 class PrefixSection(Section):

@@ -12,7 +12,7 @@ Source: aiperf 0.13.0, timing/trajectory_source and strategies/agentic_replay.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,12 +24,19 @@ from kvcache_sim.base.values import Value
 from kvcache_sim.workload.rows import flat_positions, select_rows
 from kvcache_sim.workload.sessions import planned_starts_ns, predecessors, previous_turns, trees_of
 from kvcache_sim.workload.toolbox.transforms import stacked
-from kvcache_sim.workload.trace import NO_REQUEST, NO_SESSION, OPEN_LOOP, PREPARATION, Lanes, Trace
+from kvcache_sim.workload.trace import (
+    NO_REQUEST,
+    NO_SESSION,
+    OPEN_LOOP,
+    PREPARATION,
+    Lanes,
+    Primers,
+    Trace,
+    Warmup,
+)
 
 #: Requests of all plays.
 _MOST_REQUESTS = 20_000_000
-Primers = Literal["spread", "burst", "none"]
-Warmup = Literal["advance", "repeat"]
 
 
 class Entry(Value):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,9 @@ NO_REQUEST = -1
 NOT_GIVEN = -1
 #: The play of requests that fill caches before any other.
 PREPARATION = -1
+#: How these requests are sent: at recorded distances, at once, or not.
+Primers = Literal["spread", "burst", "none"]
+Warmup = Literal["advance", "repeat"]
 #: Columns that every trace has, and the meaning of an empty optional column.
 COLUMNS = ("arrival_ns", "input_tokens", "output_tokens", "turn", "think_ns", "is_conversational_turn")
 WHERE_EMPTY = {"history_tokens": NOT_GIVEN, "priority": 0, "named_tokens": 0, "abort_after_ns": NOT_GIVEN}
