@@ -48,7 +48,7 @@ class Difference(Value):
 
 def parse_fail_if(text: str) -> Fraction:
     """Return the change at which the gate fails, such as ``+2%``; raises UsageError."""
-    found = re.fullmatch(r"\+?(\d+(?:\.\d+)?)\s*%", text.strip())
+    found = re.fullmatch(r"\+?(\d{1,6}(?:\.\d{1,6})?)\s*%", text.strip())
     if found is None:
         raise UsageError("not a rise of the bill", where="--fail-if", got=repr(text), expected="such as +2%")
     return Fraction(found[1]) / 100
@@ -56,8 +56,8 @@ def parse_fail_if(text: str) -> Fraction:
 
 def parse_volume(text: str) -> Fraction:
     """Return sessions a month of 30 days of a volume such as ``2000 sessions/day``; raises UsageError."""
-    found = re.fullmatch(r"([\d_,]+)\s*sessions?\s*/\s*(day|week|month)", text.strip())
-    if found is None:
+    found = re.fullmatch(r"(\d[\d_,]{0,14})\s*sessions?\s*/\s*(day|week|month)", text.strip())
+    if found is None or not int(re.sub("[_,]", "", found[1])):
         expected = "such as '2000 sessions/day' (or /week, /month)"
         raise UsageError("not a volume", where="--volume", got=repr(text), expected=expected)
     return int(re.sub("[_,]", "", found[1])) * _A_MONTH[found[2]]
@@ -113,6 +113,11 @@ def difference(new: Bill, main: Bill, first: str = "", call: str = "") -> Differ
     """Return the difference of two predicted bills, by session; ``first`` differs first, in ``call``."""
     sides = []
     for bill in (new, main):
+        for line in bill.lines:
+            if line.predicted_picodollars is None:
+                raise UsageError(
+                    "no known price", where="--against", got=line.model, hint="--price FILE has it"
+                )
         sessions = len({each.conversation.session for each in bill.calls})
         paid = sum(line.predicted.uncached + line.predicted.written for line in bill.lines)
         breaks = sum(each.picodollars or 0 for each in bill.breaks)

@@ -51,7 +51,7 @@ def load_calls(paths: Sequence[str], skips: bool = False) -> Loaded:
         source.without_digest()
         with located_errors(path):
             rows = kind.read(source, Reading(Naming(16, b"-"), notes, skips))
-            turns += [row for _, row in in_sessions(rows, path) if isinstance(row, Turn)]
+            turns += [row for _, row in in_sessions(rows, path, notes) if isinstance(row, Turn)]
         for reason, (count, _) in notes.left_out.items():
             left_out[reason] += count
         said += [f"{path}: {remark}" for remark in notes.remarks]

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any, NamedTuple, TypeVar
 
+from kvcache_sim.base.units import NS_PER_S
 from kvcache_sim.workload.imports.naming import Logged, Notes
 from kvcache_sim.workload.imports.source import problem
 from kvcache_sim.workload.prompts.body import count, json_text, member
@@ -135,14 +136,25 @@ def prompt_count(number: int, row: Any, *names: str) -> int | None:
     return found
 
 
-def in_sessions(rows: Iterable[tuple[int, Row]], path: str) -> Iterator[tuple[int, Row]]:
-    """Yield the rows of a log; each turn has a session (else its file) and is not before its last."""
-    latest: dict[str, int] = {}
+def in_sessions(rows: Iterable[tuple[int, Row]], path: str, notes: Notes) -> Iterator[tuple[int, Row]]:
+    """Yield the rows of a log; each turn has a session (else its file) and is not before its last.
+
+    Raises TraceProblem for more cached tokens than a prompt has.
+    """
+    latest, earlier = dict[str, int](), 0
     for line, row in rows:
         if isinstance(row, Turn):
+            written = sum(row.details.written.values()) if row.details is not None else 0
+            cached = (row.cached_tokens or 0) + written
+            if cached > row.input_tokens:
+                expected = f"at most {row.input_tokens} tokens"
+                raise problem(line, "more cached tokens than the prompt has", cached, expected)
             row.session = row.session or path
+            earlier += row.at_ns + NS_PER_S < latest.get(row.session, 0)
             row.at_ns = latest[row.session] = max(row.at_ns, latest.get(row.session, 0))
         yield line, row
+    if earlier:
+        notes.remark(f"{earlier:,} calls are before the call above them: taken to begin with it")
 
 
 def requests_of(turns: Sequence[Turn], notes: Notes) -> Iterator[Logged]:

@@ -203,7 +203,7 @@ class _Logs:
 
     def _without_turns(self, requests: Requests, path: str) -> Iterator[tuple[int, Imported | Logged]]:
         """Yield what is no turn of a conversation; keep the turns, whose prompts other files may continue."""
-        for line, row in in_sessions(requests, path):
+        for line, row in in_sessions(requests, path, self._reading.notes):
             if isinstance(row, Turn):
                 self._turns.append(row)
             else:

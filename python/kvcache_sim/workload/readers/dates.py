@@ -10,12 +10,14 @@ from kvcache_sim.base.units import NS_PER_S
 #: Smaller numbers are seconds since 1970; then ms, us and ns: a date from 1973 to 5138 in each unit.
 _SECONDS, _MS, _US = 1e11, 1e14, 1e17
 _NS_PER_US = 1000
+_MOST_NS = 10**19
 
 
 def time_ns(value: Any) -> int | None:
     """Return a date since 1970 in ns: a number of s, ms, us or ns by its size, or ISO 8601; None otherwise.
 
-    A text without a time zone is interpreted as UTC; fractions beyond microseconds are cut.
+    A text without a time zone is interpreted as UTC; fractions beyond microseconds are cut. Dates before
+    1653 and after 2286 are none.
     """
     if isinstance(value, str):
         try:
@@ -23,7 +25,8 @@ def time_ns(value: Any) -> int | None:
         except ValueError:
             return _number(value)
         span = (date if date.tzinfo else date.replace(tzinfo=UTC)) - datetime(1970, 1, 1, tzinfo=UTC)
-        return (span.days * 86_400 + span.seconds) * NS_PER_S + span.microseconds * _NS_PER_US
+        found = (span.days * 86_400 + span.seconds) * NS_PER_S + span.microseconds * _NS_PER_US
+        return found if abs(found) < _MOST_NS else None
     return None if isinstance(value, bool) else _scaled(value)
 
 
