@@ -82,6 +82,12 @@ def test_a_page_is_the_same_bytes_and_has_no_text_of_the_log(session, log, tmp_p
     assert texts
     assert not any(text in html or text in out for text in texts)
     assert html.count("<svg") == 1
+    found = json.loads(session(log, "-o", tmp_path / "t.html", "--format", "json", "--texts")[0])["calls"]
+    shown = {call["cause"]: call["texts"] for call in found if "texts" in call}
+    assert shown["system"]["was"].startswith("instructions of the day 0")
+    assert shown["system"]["now"].startswith("instructions of the day 1")
+    assert shown["tools"]["was"] != shown["tools"]["now"]
+    assert "instructions of the day 1" in (tmp_path / "t.html").read_text()
     assert "exist" in session(log, "-o", pages[0], rc=6)[1]
     assert "not a page" in session(log, "-o", tmp_path / "a.txt", rc=2)[1]
 
@@ -196,6 +202,7 @@ def test_python_has_the_bills_of_the_verb(session, log):
     [
         (("--volume", "5 sessions/day"), "without effect"),
         (("--github",), "without effect"),
+        (("--texts",), "without effect"),
         (("--against", "x", "--format", "json"), "without effect"),
         (("--against", "nowhere.jsonl"), "log not found"),
         (("-c", "nowhere.yaml"), "nowhere.yaml"),

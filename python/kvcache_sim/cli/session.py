@@ -93,6 +93,7 @@ class Printed(Value):
     format: Annotated[Literal["table", "json"], "what to print"] = "table"
     output: Annotated[Path | None, Option("-o", "--output", help="also write a page: report.html")] = None
     force: Annotated[bool, "replace the page"] = False
+    texts: Annotated[bool, "texts of what differs first, in the page and the JSON"] = False
 
 
 @app.command()
@@ -101,7 +102,7 @@ def session(logs: Logs, what_ifs: WhatIfs, gate: Against, printed: Printed) -> i
 
     Logs of Claude Code, Codex and TraceLab; calls share a cache by model, by time. With --against, sessions
     of a change are compared with those of the main branch: exit 4 if a session costs more. No text of a log
-    is printed or written.
+    is printed or written without --texts.
 
     \b
     Examples:
@@ -121,6 +122,8 @@ def session(logs: Logs, what_ifs: WhatIfs, gate: Against, printed: Printed) -> i
 
     if gate.fail_if != "+2%" or gate.volume or gate.github:
         raise UsageError("without effect", where="--fail-if, --volume, --github", hint="they need --against")
+    if printed.texts and printed.output is None and printed.format != "json":
+        raise UsageError("without effect", where="--texts", hint="-o report.html or --format json shows them")
     if printed.output is not None:
         if printed.output.suffix != ".html":
             raise UsageError("not a page", where="-o", got=str(printed.output), expected="a file .html")
@@ -130,6 +133,11 @@ def session(logs: Logs, what_ifs: WhatIfs, gate: Against, printed: Printed) -> i
     bill, edited = asked.bill, asked.what_if(what_ifs.edits(), what_ifs.best)
     for line in bill.said:
         remark(line)
+    texts = {}
+    if printed.texts:
+        from kvcache_sim.extras.session.texts import differing_texts
+
+        texts = differing_texts(logs.logs, bill)
     engine, said = {}, ""
     if logs.config is not None:
         from kvcache_sim.extras.session.engine import engine_json, engine_text, on_engine
@@ -140,13 +148,13 @@ def session(logs: Logs, what_ifs: WhatIfs, gate: Against, printed: Printed) -> i
         text = engine_text(found, logs.logs, logs.config, most_at_once(bill))
         engine, said = {"engine": engine_json(found)}, f"\n{text}"
     if printed.format == "json":
-        print(json.dumps(as_json(bill, edited) | engine, indent=1, allow_nan=False))
+        print(json.dumps(as_json(bill, edited, texts) | engine, indent=1, allow_nan=False))
     else:
         print("\n".join([screen(bill, edited), *([said] if said else [])]))
     if printed.output is not None:
         from kvcache_sim.extras.session.page import page
 
-        write_new(printed.output, page(bill, edited).encode(), printed.force)
+        write_new(printed.output, page(bill, edited, texts).encode(), printed.force)
         print(f"wrote {printed.output}", file=sys.stderr)
     return EXIT_OK
 
@@ -165,8 +173,10 @@ def _gate(logs: Logs, gate: Against, printed: Printed) -> int:
 
     limit = parse_fail_if(gate.fail_if)
     monthly = parse_volume(gate.volume) if gate.volume else None
-    if printed.output is not None or logs.config is not None or printed.format != "table":
-        raise UsageError("without effect", where="-o, -c, --format", hint="they go without --against")
+    if printed.output is not None or logs.config is not None or printed.format != "table" or printed.texts:
+        raise UsageError(
+            "without effect", where="-o, -c, --format, --texts", hint="they go without --against"
+        )
     if len(logs.logs) != 1:
         raise UsageError(
             "one log, or one folder, against another", where="--against", got=f"{len(logs.logs)}"

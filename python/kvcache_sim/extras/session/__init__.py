@@ -18,5 +18,6 @@
 - ``prompts``  prompts as paths of blocks in a cache, and their tokens
 - ``screen``   the bill in 80 columns
 - ``sized``    whole prompts of calls with the tokens of each block; calls of edited prompts
+- ``texts``    texts of what differs first, for those who ask
 - ``what_if``  the bill of the same sessions with one thing changed
 """

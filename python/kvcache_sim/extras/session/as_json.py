@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kvcache_sim.extras.session.bill import Bill, measured
 from kvcache_sim.extras.session.breaks import causes_of
 from kvcache_sim.extras.session.calls import Call, Predicted
 from kvcache_sim.extras.session.screen import given
+from kvcache_sim.extras.session.texts import Differing
 from kvcache_sim.extras.session.what_if import WhatIf
 from kvcache_sim.model.prices import PICODOLLARS
 
+_NO_TEXTS: Mapping[str, Differing] = {}
 
-def as_json(bill: Bill, what_if: Sequence[WhatIf] = ()) -> dict[str, Any]:
+
+def as_json(
+    bill: Bill, what_if: Sequence[WhatIf] = (), texts: Mapping[str, Differing] = _NO_TEXTS
+) -> dict[str, Any]:
     """Return the bill as a document.
 
     ``dollars`` is the predicted bill, which those of ``what_if`` (by flag) differ from; ``measured_dollars``
     that of the log's own counts. An edit that the log has not what it needs for has null, and a note.
+    ``texts`` are of what differs first, by call.
     """
     base = what_if[0].base_picodollars if what_if else None
     return {
@@ -50,7 +56,10 @@ def as_json(bill: Bill, what_if: Sequence[WhatIf] = ()) -> dict[str, Any]:
             for each in causes_of(bill)
         ],
         "what_if": {each.edit.flag: amount(each.picodollars) for each in what_if},
-        "calls": [_call(call, each) for call, each in zip(bill.calls, bill.predicted, strict=True)],
+        "calls": [
+            _call(call, each) | ({"texts": texts[call.id]._asdict()} if call.id in texts else {})
+            for call, each in zip(bill.calls, bill.predicted, strict=True)
+        ],
         "notes": [*bill.said, *given(what_if)],
     }
 

@@ -46,7 +46,7 @@ def load_calls(paths: Sequence[str], skips: bool = False) -> Loaded:
     said: list[str] = []
     turns: list[Turn] = []
     left_out = Counter[str]()
-    for path, kind in _files(paths, said):
+    for path, kind in log_files(paths, said):
         notes, source = Notes(), opened(path, "log")
         source.without_digest()
         with located_errors(path):
@@ -74,7 +74,7 @@ def load_calls(paths: Sequence[str], skips: bool = False) -> Loaded:
     return Loaded(tuple(chains.calls.values()), tuple(said))
 
 
-def _files(paths: Sequence[str], said: list[str]) -> Iterator[tuple[str, LogKind]]:
+def log_files(paths: Sequence[str], said: list[str]) -> Iterator[tuple[str, LogKind]]:
     """Yield each log with its kind; files of folders that are none are counted in ``said``."""
     for path in paths:
         named = [path] if path == "-" or Path(path).exists() else sorted(glob(path, recursive=True))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 
 from kvcache_sim.extras.session.bill import Bill, measured
@@ -17,15 +17,18 @@ from kvcache_sim.extras.session.screen import (
     sentences,
     what_if_table,
 )
+from kvcache_sim.extras.session.texts import Differing
 from kvcache_sim.extras.session.what_if import WhatIf
 from kvcache_sim.report.page import build_page
 from kvcache_sim.report.parts import Part, Section, verdict_html
+from kvcache_sim.report.picture import Table
 
 #: Conversations that are drawn, those of most tokens, and the most bars of each.
 _MOST_DRAWN = 12
 _MOST_BARS = 400
 _HEIGHT = 150
 _COSTLIEST = 50
+_NO_TEXTS: Mapping[str, Differing] = {}
 #: Causes that change the content of a prompt; after the others the same content is written again.
 _EDITS = ("model", "tools", "system", "parameters", "compaction", "edit", "user turn")
 #: Parts of a bar from the bottom: class and meaning.
@@ -52,16 +55,23 @@ svg.timeline { display: block; width: 100%; height: 150px; background: var(--pan
 </style>"""
 
 
-def page(bill: Bill, what_if: Sequence[WhatIf] = ()) -> str:
+def page(bill: Bill, what_if: Sequence[WhatIf] = (), texts: Mapping[str, Differing] = _NO_TEXTS) -> str:
     """Return the page as HTML: the same bill gives the same bytes."""
     parts: list[Part] = [Section("Models", "Tokens and dollars by the log's own counts.", models_table(bill))]
     if bill.breaks:
         definition = "Calls that read less than the calls before left in the cache, the dearest cause first."
         parts.append(Section("Causes", definition, causes_table(bill)))
         parts.append(Section("The costliest calls", "", costliest_table(bill, _COSTLIEST)))
+    if texts:
+        parts.append(Section("What differs first", "Texts of the logs (--texts).", _texts_table(bill, texts)))
     if what_if:
         parts.append(Section("What if", "; ".join(given(what_if)), what_if_table(what_if)))
     return build_page("Prompt caches of agents' sessions", bill.said, parts, _opening(bill))
+
+
+def _texts_table(bill: Bill, texts: Mapping[str, Differing]) -> Table:
+    rows = [(clock(call.start_ns), *texts[call.id]) for call in bill.calls if call.id in texts]
+    return Table(("UTC", "before", "then"), tuple(rows))
 
 
 def _opening(bill: Bill) -> str:
