@@ -84,7 +84,8 @@ def sentences(bill: Bill) -> list[str]:
     if missing:
         found.append(f"without a known price, left out of the dollars: {', '.join(missing)} (--price FILE)")
     doubts = Counter(each.doubt for each in bill.predicted if each.doubt)
-    found += [f"not decided by any rule: {count:,} calls, {doubt}" for doubt, count in doubts.items()]
+    for doubt, count in doubts.items():
+        found.append(f"not decided by any rule: {count:,} call{'s' * (count > 1)}, {doubt}")
     return found
 
 
