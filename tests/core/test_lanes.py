@@ -79,7 +79,7 @@ def test_primers_make_the_hits_of_the_profile(tmp_path, primers, cached):
         ("3, workload.warmup=repeat", [512, 256, 512, 256, 512], [(1, 9), (9, 14), (69, 79)]),
     ],
 )
-def test_a_warm_up_goes_on_behind_the_primers_or_repeats_them(tmp_path, setting, prompts, profile):
+def test_a_warm_up_advances_behind_the_primers_or_repeats_them(tmp_path, setting, prompts, profile):
     settings = f"workload.warmup_requests={setting}".split(", ")
     made = run(tmp_path, [agent()], *ENTERED, "workload.plays=1", *settings)
     n = len(prompts)

@@ -64,7 +64,7 @@ class _Rows(NamedTuple):
 
 
 class _Preparation(NamedTuple):
-    """What is sent before the plays: primers, and the warm-up of each lane in its order."""
+    """The requests before the plays: primers, and the warm-up of each lane in its order."""
 
     primers: _Rows
     warmup: _Rows

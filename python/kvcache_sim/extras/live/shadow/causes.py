@@ -1,4 +1,4 @@
-"""Why an engine missed the blocks that its events say it computed."""
+"""The causes of the blocks that an engine missed, from its events."""
 
 from __future__ import annotations
 
