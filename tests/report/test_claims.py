@@ -61,6 +61,7 @@ EARNS: dict[str, dict[str, object]] = {
     "not-admitted": {"cache": ", admission: prompt", "gpu": 60_000, "kind": "conversational"},
     "not-ready": {"kind": "repetitive", "rate": 60, "gpu": 60_000},
     "none-returns": {"kind": "diverse"},
+    "nothing-repeats": {"kind": "diverse"},
     "rejections": {"replica": ", max_model_len: 2000", "kind": "conversational"},
 }
 #: Claims whose sentence needs cache groups: ``tests/report/test_group_causes.py``; and a row on two.

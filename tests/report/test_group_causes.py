@@ -1,6 +1,7 @@
 """Planted causes of misses in hybrid models and on lower tiers, through the command line."""
 
 import json
+import random
 
 import pytest
 from kvcache_sim.cli.main import run as kvsim
@@ -105,6 +106,49 @@ cache: {block_size: 16, kv_bytes_per_token: 32000B}
 replica: {step_time: "linear:base=1ms,token=10us", max_num_seqs: 1}
 tiers: {gpu: {capacity: 8 blocks}, cpu: {capacity: 100 blocks}}
 """
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_what_earlier_prompts_share_of_a_larger_block_is_no_new_token(seed, tmp_path, capsys):
+    """Blocks of 64 tokens over ids of 16 in a cache that keeps all: the shared tokens that no whole block has."""
+    draw = random.Random(seed)
+    rows, seen, missed = [], set(), 0
+    for number in range(30):
+        before = draw.choice(rows) if rows else []
+        row = [
+            *before[: draw.randint(0, len(before))],
+            *range(100 * number, 100 * number + draw.randint(1, 9)),
+        ]
+        shown = next((n for n in range(len(row)) if tuple(row[: n + 1]) not in seen), len(row))
+        most = (16 * len(row) - 1) // 64 * 64
+        missed += min(16 * shown, most) - min(16 * shown // 64 * 64, most)
+        seen |= {tuple(row[: n + 1]) for n in range(len(row))}
+        rows.append(row)
+    written(tmp_path, rows)
+    for policy in ("vllm", "lru"):
+        argv = ["cachesim", str(tmp_path / "trace.jsonl"), "--policy", policy, "--trace-block-size", "16"]
+        assert kvsim([*argv, "--block-size", "64", "--capacity", "9999", "--format", "json"]) == 0
+        assert json.loads(capsys.readouterr().out)["misses"]["partial_block_tokens"] == missed
+    larger = (
+        "cache.block_size=64",
+        "tiers.cpu=null",
+        "tiers.gpu.capacity=9999 blocks",
+        "replica.instant=true",
+    )
+    assert explained(tmp_path, capsys, TIERED, *larger)[0]["misses"]["partial_block"] == missed
+
+
+@pytest.mark.parametrize(("shares", "in_part"), [(12, True), (20, False)])
+def test_a_tier_of_chunks_cannot_keep_what_fills_none(shares, in_part, tmp_path, capsys):
+    """Every third prompt begins alike, by 192 tokens or by 320, above a CPU of chunks of 256."""
+    rows = [[*range(shares * (k % 3 == 0)), *range(100 * k + 100, 100 * k + 132)][:32] for k in range(30)]
+    written(tmp_path, rows)
+    chunked = ("cache.semantics=vllm", "tiers.gpu.capacity=40 blocks", "tiers.cpu.semantics=lmcache")
+    summary, said = explained(tmp_path, capsys, TIERED, *chunked, "tiers.cpu.chunk_tokens=256")
+    found = tokens_by_cause(summary["misses"])
+    assert found["evicted"] == 9 * (192 if in_part else 64)
+    assert "cpu cannot keep these" in said["evicted"]
+    assert ("Its chunks of 256 tokens" in said.get("cpu-unused", "")) is in_part
 
 
 def test_blocks_that_are_found_and_not_loaded_are_not_called_evicted(tmp_path, capsys):

@@ -15,6 +15,7 @@ from kvcache_sim.metrics.columns import MISS_COLUMNS, STATUSES, miss_column
 from kvcache_sim.metrics.figure import Figure
 from kvcache_sim.metrics.ttft_parts import ROWS
 from kvcache_sim.replay.miss_causes import MISS_CAUSES, reported_by
+from kvcache_sim.replay.miss_tables import with_partial_blocks
 from kvcache_sim.workload.sessions import continuations
 from kvcache_sim.workload.trace import Trace
 
@@ -89,6 +90,7 @@ def miss_causes(
         *junctions_of(requests, junctions),
         kept,
     )
+    tokens = with_partial_blocks(tokens, trace)
     columns = {miss_column(cause): tokens[:, MISS_CAUSES.index(cause)] for cause in reported_by("timed")}
     columns = {name: np.ascontiguousarray(values) for name, values in columns.items()}
     if keeps_none:

@@ -19,7 +19,7 @@ from kvcache_sim.replay.engine_requests import (
     total_tokens,
 )
 from kvcache_sim.replay.kv_groups import replay_groups
-from kvcache_sim.replay.miss_tables import miss_summary, requests_table
+from kvcache_sim.replay.miss_tables import miss_summary, requests_table, with_partial_blocks
 from kvcache_sim.replay.request import OUTPUT_MODES, REJECTED, ReplayRequest, ReplayResult
 
 #: Keys turned into text at a time.
@@ -232,7 +232,7 @@ def miss_figures(
     """Return the misses by cause, and the table of requests, if requested."""
     if not request.explain:
         return {}
-    tokens = np.asarray(answer["miss_tokens"], np.int64)
+    tokens = with_partial_blocks(np.asarray(answer["miss_tokens"], np.int64), request.trace)
     evicted = np.asarray(answer["evicted_misses"], np.int64).reshape(-1, 3)
     return {
         "misses": miss_summary(request.trace, policy, tokens, evicted),

@@ -13,6 +13,26 @@ from kvcache_sim.workload.trace import Trace
 
 #: Column of the tokens by cause → the name under which a replay reports it.
 _COLUMNS = {MISS_CAUSES.index(cause): f"{cause.name}_tokens" for cause in reported_by("replay")}
+_NAMES = [cause.name for cause in MISS_CAUSES]
+_NEW = [_NAMES.index(name) for name in ("never_seen", "diverged")]
+_SHORTER, _PARTIAL = _NAMES.index("shorter"), _NAMES.index("partial_block")
+
+
+def with_partial_blocks(tokens: NDArray[np.int64], trace: Trace) -> NDArray[np.int64]:
+    """Return missed tokens by cause: what earlier prompts have of a new block is a partial block's.
+
+    Tokens without an earlier prompt lie behind all others that may hit, so the first of them is known.
+    """
+    if not len(trace.shown_tokens):
+        return tokens
+    tokens = tokens.copy()
+    left = trace.shown_tokens - trace.input_tokens + tokens[:, [*_NEW, _SHORTER]].sum(axis=1)
+    for column in _NEW:
+        moved = np.clip(left, 0, tokens[:, column])
+        tokens[:, column] -= moved
+        tokens[:, _PARTIAL] += moved
+        left = left - moved
+    return tokens
 
 
 def miss_summary(

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kvcache_sim import _core
-from kvcache_sim.replay.miss_tables import miss_summary, requests_table
+from kvcache_sim.replay.miss_tables import miss_summary, requests_table, with_partial_blocks
 from kvcache_sim.replay.prompt_blocks import PromptBlocks
 from kvcache_sim.replay.request import ReplayRequest, ReplayResult
 
@@ -50,7 +50,7 @@ def missed_tokens(
     row sums to the prompt minus its hit.
     """
     trace = prompts.trace
-    return _core.policy_miss_tokens(
+    tokens = _core.policy_miss_tokens(
         trace.id_offsets,
         trace.block_ids,
         prompts.blocks_per_id,
@@ -62,3 +62,4 @@ def missed_tokens(
         admitted.astype(np.int64),
         hits,
     )
+    return with_partial_blocks(tokens, trace)

@@ -89,14 +89,14 @@ def prepared(scenario: Scenario, trace: Trace) -> Trace:
     Raises and warns as ``read_requests``.
     """
     model = scenario.model
-    if trace.block_size < model.cache.block_size:
-        trace = _in_cache_blocks(trace, model.cache.block_size)
     affinity = model.router.affinity
     if affinity is not None and affinity.mode == "sibling-group":
         from kvcache_sim.workload.sessions import parents
 
         trace = replace(trace, parent=parents(trace))
     trace = trace if "kind" in model.workload else _as_load(model, trace)
+    if trace.block_size < model.cache.block_size:
+        trace = _in_cache_blocks(trace, model.cache.block_size)
     output_tokens = None if "kind" in model.workload else model.workload.get("output_tokens")
     if output_tokens is not None:
         trace = replace(trace, output_tokens=np.full(len(trace), output_tokens, np.int64))

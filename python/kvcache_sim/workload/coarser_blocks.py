@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from kvcache_sim.workload.rows import first_appearance, flat_positions
 from kvcache_sim.workload.trace import Trace
@@ -37,4 +38,17 @@ def in_coarser_blocks(trace: Trace, block_size: int) -> Trace:
         block_size=block_size,
         id_names=names,
         id_tokens=trace.id_tokens or trace.block_size,
+        shown_tokens=_shown_tokens(trace),
     )
+
+
+def _shown_tokens(trace: Trace) -> NDArray[np.int64]:
+    """Return the leading tokens of each prompt whose ids an earlier request has."""
+    owner = np.repeat(np.arange(len(trace)), np.diff(trace.id_offsets))
+    first = np.full(trace.distinct_ids, len(trace), np.int64)
+    np.minimum.at(first, trace.block_ids, owner)
+    new = np.append(np.flatnonzero(first[trace.block_ids] == owner), len(owner))
+    begins, ends = trace.id_offsets[:-1], trace.id_offsets[1:]
+    shown = np.minimum(new[np.searchsorted(new, begins)], ends) - begins
+    tokens: NDArray[np.int64] = np.minimum(shown * trace.block_size, trace.input_tokens)
+    return tokens

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from kvcache_sim.workload.trace import COLUMNS, NO_REQUEST, NO_SESSION, WHERE_EMPTY, Trace
 
 #: Further optional columns of one entry a request.
-_OTHERS = ("dropped_tokens", "tenant", "model", "retention", "live_ns", "parent", "play")
+_OTHERS = ("dropped_tokens", "tenant", "model", "retention", "live_ns", "parent", "play", "shown_tokens")
 
 
 def flat_positions(starts: NDArray[np.int64], counts: NDArray[np.int64]) -> NDArray[np.int64]:

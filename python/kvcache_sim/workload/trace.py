@@ -86,6 +86,8 @@ class Trace(Value):
             none of another play; a request that waits for none arrives ``think_ns`` after its play starts.
         lanes: Lanes for the plays: a play starts when one has ended, the first ones after the preparation.
         id_tokens: Tokens per id of the file, where a block has several; 0: the block size.
+        shown_tokens: (n,) int64 or empty. Leading prompt tokens that an earlier request has, by the file's
+            ids, where a block has several.
         source: File, or the generator's kind.
         sha256: SHA-256 of the file as text; "" for requests made in memory.
         warnings: Counted notes of the reader, one line each.
@@ -123,6 +125,7 @@ class Trace(Value):
     play: NDArray[np.int32] = field(default_factory=lambda: np.empty(0, np.int32))
     lanes: Lanes = Lanes()
     id_tokens: int = 0
+    shown_tokens: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
     source: str = ""
     sha256: str = ""
     warnings: tuple[str, ...] = ()

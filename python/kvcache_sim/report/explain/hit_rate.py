@@ -127,10 +127,27 @@ def evicted(case: Case) -> str | None:
     idle = f" (median idle time {format_time_ns(float(np.median(idle_ns)))})" if (idle_ns > 0).any() else ""
     fleet = case.run.summary.get("fleet", {})
     lost = ", or lost with a tier," if fleet.get("tiers_lost") else ""
-    return (
+    sentence = (
         f"{percent(share)} of prompt tokens ({percent(_of_prefill(case, 'evicted'))} of all prefill) were "
         f"evicted on their machine{lost} before reuse{idle}: more capacity could serve them."
     )
+    if (in_part := in_chunks_share(case)) >= _WORTH_SAYING:
+        chunk, (gpu, below) = case.scenario.settings.cache.lower_chunk_tokens, case.tiers[:2]
+        sentence += (
+            f" Of all prompt tokens, {percent(in_part)} lie in chunks of {chunk:,} tokens that earlier "
+            f"prompts have in part: {below} cannot keep these, only {gpu} can."
+        )
+    return sentence
+
+
+def in_chunks_share(case: Case) -> float:
+    """Return the share of prompt tokens that the GPU evicted and that fill no chunk of the tier below."""
+    chunk = case.scenario.settings.cache.lower_chunk_tokens
+    if case.reuse is None or not chunk or not case.prompt_tokens:
+        return 0.0
+    whole = np.maximum(case.reuse.seen // chunk * chunk, case.reuse.cached)
+    in_part = np.clip(case.reuse.seen - whole, 0, case.reuse.missed["evicted"])
+    return int(in_part.sum()) / case.prompt_tokens
 
 
 def evictors(case: Case) -> str | None:

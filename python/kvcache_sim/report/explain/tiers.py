@@ -5,7 +5,7 @@ from __future__ import annotations
 from kvcache_sim.base.tiers import COMPUTE, KV_SOURCES, TIERS, WEARING
 from kvcache_sim.base.units import format_bytes, format_time_ms, significant
 from kvcache_sim.report.explain.case import Case, percent
-from kvcache_sim.report.explain.hit_rate import lacks_ids
+from kvcache_sim.report.explain.hit_rate import in_chunks_share, lacks_ids, missed_share
 
 
 def too_slow(case: Case) -> str | None:
@@ -60,6 +60,10 @@ def unused(tier: str, case: Case) -> str | None:
         lost = f" {_dropped(blocks)} before reaching it." if blocks else ""
         return f"{reason}.{lost}"
     sentence = f"{reason} ({_blocks(evicted)} evicted from {above})."
+    missed = missed_share(case, "evicted")
+    if missed and in_chunks_share(case) == missed:
+        chunk = case.scenario.settings.cache.lower_chunk_tokens
+        sentence += f" Its chunks of {chunk:,} tokens are larger than what requests share: no size helps."
     if cost_ms := _write_back_ms(tier, case):
         sentence += f" Waiting for writes to it costs {format_time_ms(cost_ms)} of the mean TTFT."
     return sentence
