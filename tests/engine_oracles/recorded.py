@@ -28,6 +28,7 @@ from engine_oracles import __main__ as wheels  # noqa: E402  # from the folder a
 from engine_oracles import (  # noqa: E402
     sglang_scheduler,
     sglang_schedules,
+    sglang_stored_schedules,
     vllm_core,
     vllm_groups,
     vllm_offload_group_schedules,
@@ -86,15 +87,21 @@ def _groups(folder: Path) -> Callable[[int], Figures]:
     return run
 
 
-def _schedules(folder: Path) -> Callable[[int], Figures]:
-    real = sglang_scheduler.load(folder)
+def _of_sglang(asked: type[sglang_schedules.Asked], streams: int) -> Recorded:
+    def theirs(folder: Path) -> Callable[[int], Figures]:
+        real = sglang_scheduler.load(folder)
 
-    def run(seed: int) -> Figures:
-        engine = sglang_schedules.Engine(real, sglang_schedules.Asked(seed))
-        engine.run()
-        return sglang_schedules.digests(engine.figures())
+        def run(seed: int) -> Figures:
+            engine = sglang_schedules.Engine(real, asked(seed))
+            engine.run()
+            return sglang_schedules.digests(engine.figures())
 
-    return run
+        return run
+
+    def ours(seed: int) -> Figures:
+        return sglang_schedules.digests(sglang_schedules.ours(asked(seed)))
+
+    return Recorded("sglang==0.5.23", ("msgspec",), streams, asked, ours, theirs)
 
 
 def _offloads(driver: Any, streams: int) -> Recorded:
@@ -135,14 +142,8 @@ CLASSES = {
         lambda seed: replay_groups(*vllm_groups.asked(seed)),
         _groups,
     ),
-    "SGLang schedules": Recorded(
-        "sglang==0.5.23",
-        ("msgspec",),
-        40,
-        sglang_schedules.Asked,
-        lambda seed: sglang_schedules.digests(sglang_schedules.ours(sglang_schedules.Asked(seed))),
-        _schedules,
-    ),
+    "SGLang schedules": _of_sglang(sglang_schedules.Asked, 40),
+    "SGLang stored schedules": _of_sglang(sglang_stored_schedules.AskedOfStorage, 20),
     "vLLM offload schedules": _offloads(vllm_offload_schedules, 40),
     "vLLM offload group schedules": _offloads(vllm_offload_group_schedules, 32),
 }

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import sys
 from array import array
+from fractions import Fraction
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from engine_oracles import sglang_stand_ins, sglang_storage, sglang_tree, stubs
+from engine_oracles import sglang_stand_ins, sglang_storage, sglang_threads, sglang_tree, stubs
 from engine_oracles.streams import tokens_of
 from engine_oracles.stubs import Fields, Real, Record
 
@@ -37,6 +38,7 @@ REAL = (
             "mem_cache.common",
             "mem_cache.memory_pool",
             "mem_cache.prefill_budget",
+            "utils.poll_timer",
         )
     )
 )
@@ -64,6 +66,7 @@ def load(wheel: Path) -> Real:
     """Import the classes of an unpacked wheel; everything else of it, and torch, is stood in for."""
     packages = [_SRT + name for name in _PACKAGES]
     stubs.name_packages(wheel, "sglang", "sglang.srt", *packages, *sglang_storage.PACKAGES)
+    stubs.name_packages(wheel, "sglang.srt.utils", kind=stubs.StubModule)
     sys.path.append(str(wheel))
     finder = stubs.install(_ABSENT, REAL)
     torch: Any = import_module("torch")
@@ -83,8 +86,10 @@ def load(wheel: Path) -> Real:
         "allocator": "mem_cache.allocator.base",
         "hybrid": "mem_cache.hybrid_cache.hybrid_cache_controller",
         "common": "mem_cache.common",
+        "poll_timer": "utils.poll_timer",
     }
     real = Real(**{name: import_module(_SRT + at) for name, at in names.items()}, stubbed=finder.stubbed)
+    real.storage = sglang_storage.load()
     _of_other_kinds(real)
     real.__dict__.update(vars(sglang_tree.classes()))
     return real
@@ -129,9 +134,11 @@ def _of_other_kinds(real: Real) -> None:
     real.batch.get_batch_return_hidden_states_mode = lambda _: sglang_stand_ins.Captured()
 
 
-def configure(real: Real, asked: Any) -> None:
-    """Set the values of the engine's configuration that decide."""
+def configure(real: Real, engine: Any) -> None:
+    """Set the values of the engine's configuration that decide, and its clock."""
+    asked = engine.asked
     own = asked.settings
+    real.poll_timer.time = Fields(perf_counter=lambda: Fraction(engine.now, 10**9))
     memory = Fields(
         hicache_write_policy=asked.write_policy,
         hicache_host_memory_mode="cache",
@@ -140,6 +147,8 @@ def configure(real: Real, asked: Any) -> None:
         enable_flexkv=False,
         enable_hisparse=False,
         hicache_storage_backend=None,
+        hicache_storage_prefetch_retry_poll_interval=8,
+        hicache_storage_prefetch_retry_max_attempts=8,
     )
     schedule = Record(
         schedule_conservativeness=own.schedule_conservativeness, schedule_policy=own.schedule_policy
@@ -213,7 +222,9 @@ def scheduler(engine: Any) -> Any:
             maybe_prepare_mlp_sync_batch=lambda batch, **_: batch,
             maybe_convert_decode_to_extend=lambda batch: batch,
         ),
+        enable_hicache_storage=asked.storage is not None,
         enable_hierarchical_cache=True,
+        enable_lmcache=False,
         enable_overlap=own.async_scheduling != "none",
         get_prefill_adder_class=lambda: real.policy.PrefillAdder,
         is_mixed_chunk=own.enable_mixed_chunk,
@@ -307,18 +318,20 @@ def _tree(engine: Any, pool: Any, host: Any, controller: Any) -> Any:
     cache.session = Fields(
         try_match_prefix=lambda _: None, try_checkpoint=lambda *_, **__: False, borrowed_slot=lambda _: None
     )
-    # sessions, metrics and a storage's accounts, of which there are none
+    # sessions and metrics, of which there are none
     for name in (
         "_all_reduce",
         "claim_kv_row",
-        "discard_storage_prefetch_accounting",
-        "finish_storage_prefetch_admission",
         "maybe_hand_to_session",
         "on_release",
+        "pretty_print",
         "update_eviction_metrics",
     ):
         setattr(cache, name, lambda *_, **__: None)
     cache.swa_reprefill_tail_tokens = lambda _=None: 0
+    cache._storage_prefetch_wait, cache._storage_prefetch_hit_remaining_by_reqid = {}, {}
+    if engine.asked.storage is not None:
+        engine.threads = sglang_threads.Threads(engine, cache, controller)
     cache.evict_host = lambda need: _evicted(engine, cache, need)
     return cache
 

@@ -10,14 +10,16 @@ from __future__ import annotations
 import random
 import sys
 from collections import Counter
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import numpy as np
-from kvcache_sim.cache.settings import CacheSettings, TierSettings
+from kvcache_sim.base.errors import StoreError
+from kvcache_sim.cache.settings import CacheSettings, StoragePrefetch, TierSettings
 from kvcache_sim.channels.settings import ChannelSettings
 from kvcache_sim.model.step_times import load_step_time
 from kvcache_sim.serving.settings import ClusterSettings, MachineSettings, ReplicaSettings
@@ -34,11 +36,16 @@ IDLE_PASSES = 3
 MOST_PASSES = 60_000
 #: SGLang's write policies, by their names here.
 WRITES = {"through": "write_through", "selective": "write_through_selective", "back": "write_back"}
+#: SGLang's stop policies, by their names here.
+STOPS = {"wait": "wait_complete", "timeout": "timeout", "best-effort": "best_effort"}
 _TOKEN_BYTES = 10_000
 
 
 class Asked:
     """A stream's requests and settings."""
+
+    #: A storage below the host.
+    storage: Stored | None = None
 
     def __init__(self, seed: int) -> None:
         draw = random.Random(seed)
@@ -74,6 +81,19 @@ class Asked:
     def __str__(self) -> str:
         own = {name: value for name, value in vars(self).items() if name not in ("trace", "settings")}
         return f"{own} {self.settings}"
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A storage: its pages, their times to be written and read, and the rules of prefetches."""
+
+    pages: int | None
+    page_ns: tuple[int, int]
+    threshold: int
+    stop: str
+    #: Seconds.
+    timeout: Fraction
+    timeout_per_ki_token: Fraction
 
 
 class Stream:
@@ -112,12 +132,12 @@ class Engine:
     def __init__(self, real: Real, asked: Asked) -> None:
         self.real, self.asked, self.trace = real, asked, asked.trace
         self.now, self.next, self.passes, self.idle, self.was_clear = 0, 0, 0, 0, False
-        self.forward, self.counts = Stream(), Counter[str]()
+        self.forward, self.counts, self.stops = Stream(), Counter[str](), False
         self.steps, self.admissions = list[tuple[int, ...]](), list[tuple[int, ...]]()
         self.first, self.last = dict[int, int](), dict[int, int]()
         self.cached, self.reqs = dict[int, int](), dict[int, Any]()
-        sglang_scheduler.configure(real, asked)
-        self.copies, self.continues = Copies(self, asked.token_ns), None
+        sglang_scheduler.configure(real, self)
+        self.copies, self.continues, self.threads = Copies(self, asked.token_ns), None, None
         self.scheduler = sglang_scheduler.scheduler(self)
 
     # -- the world around the scheduler
@@ -133,11 +153,13 @@ class Engine:
         assert self.passes < MOST_PASSES, "the scheduler does not end"
         self.idle = self.idle + 1 if scheduler.last_batch is None and self.was_clear else 0
         self.was_clear = not scheduler.result_queue
-        if self.idle >= IDLE_PASSES:
+        if self.idle >= IDLE_PASSES and (self.threads is None or self.threads.is_settled()):
             self.idle = 0
             coming = [int(at) for at in self.trace.arrival_ns[self.next : self.next + 1]]
             queues = (*acks.ack_write_queue, *acks.ack_load_queue)
             coming += [ack.finish_event.done for ack in queues if ack.finish_event.done > self.now]
+            if self.threads is not None:
+                coming += self.threads.coming()
             if not coming:
                 assert not scheduler.waiting_queue, "a request waits for ever"
                 scheduler.gracefully_exit = True
@@ -202,16 +224,26 @@ class Engine:
     def run(self) -> None:
         """Serve all requests in the engine's own loop."""
         scheduler = self.scheduler
-        if self.asked.settings.async_scheduling == "none":
-            scheduler.event_loop_normal()
-        else:
-            scheduler.event_loop_overlap()
+        try:
+            if self.asked.settings.async_scheduling == "none":
+                scheduler.event_loop_normal()
+            else:
+                scheduler.event_loop_overlap()
+        except RuntimeError as error:
+            self.stops = "Out of memory" in str(error) or "out of memory" in str(error)
+            self.counts["out of memory"] += 1
+            if not self.stops:
+                raise
+        if self.threads is not None:
+            self.threads.count()
+            self.threads.stop()
 
     def figures(self) -> dict[str, Any]:
         """Return what ``replica.schedule()`` says."""
         retractions = {number: req.retraction_count for number, req in self.reqs.items()}
         self.counts["retractions"] = sum(retractions.values())
         return {
+            "stops": self.stops,
             "admissions": self.admissions,
             "steps": self.steps,
             "requests": [
@@ -222,35 +254,56 @@ class Engine:
 
 def ours(asked: Asked) -> dict[str, Any]:
     """Return the same of this project's scheduler."""
-    is_slow = asked.token_ns > 0
+    is_slow, stored = asked.token_ns > 0, asked.storage
+    names = {stop: name for name, stop in STOPS.items()}
+    prefetch = stored and StoragePrefetch(
+        names[stored.stop],
+        int(stored.timeout * 10**9),
+        int(stored.timeout_per_ki_token * 10**9),
+        stored.threshold,
+    )
     cache = CacheSettings(
         block_size_tokens=asked.page,
         semantics="sglang",
         policy=asked.strategy,
         lower_semantics="hicache",
         lower_write=asked.write,
+        lower_prefetch=prefetch,
         kv_bytes_per_token=_TOKEN_BYTES if is_slow else 0,
         num_layers=1,
     )
-    rate = 10**9 * _TOKEN_BYTES // max(asked.token_ns, 1)
-    edges = {edge: edge for edge in ("gpu->cpu", "cpu->gpu")}
-    tiers = (
+    token_ns = dict.fromkeys(("gpu->cpu", "cpu->gpu"), asked.token_ns)
+    tiers = [
         TierSettings("gpu", asked.pages, asked.strategy),
         TierSettings("cpu", asked.host_pages, asked.strategy),
-    )
-    machine = MachineSettings(tiers, load_step_time(CLOCK), asked.settings, edges)
-    channels = {edge: ChannelSettings(edge, rate) for edge in edges}
+    ]
+    if stored:
+        token_ns |= zip(("cpu->disk", "disk->cpu"), (ns // asked.page for ns in stored.page_ns), strict=True)
+        tiers.append(TierSettings("disk", stored.pages))
+    edges = {edge: edge for edge in token_ns}
+    machine = MachineSettings(tuple(tiers), load_step_time(CLOCK), asked.settings, edges)
+    channels = {
+        edge: ChannelSettings(edge, 10**9 * _TOKEN_BYTES // max(ns, 1)) for edge, ns in token_ns.items()
+    }
     settings = ClusterSettings((machine,), channels, cache)
     simulation = Simulation(settings, asked.trace, RunOptions(schedule=True))
-    simulation.run()
+    stops = False
+    try:
+        simulation.run()
+    except StoreError as error:
+        stops = error.what.startswith("out of memory")
+        if not stops:
+            raise
     replica: Any = simulation.replicas[0]
     log = replica.schedule()
-    return {"admissions": log.admissions, "steps": log.steps, "requests": sorted(log.requests)}
+    admissions = [each for each in log.admissions if each[0] < len(log.steps)]
+    return {"admissions": admissions, "steps": log.steps, "requests": sorted(log.requests), "stops": stops}
 
 
 def digests(figures: dict[str, Any]) -> dict[str, Any]:
     """Return figures as a row keeps them: digests, and how many requests were retracted."""
-    kept: dict[str, Any] = {f"{name}_sha256": lines_digest(values) for name, values in figures.items()}
+    lists = {name: values for name, values in figures.items() if name != "stops"}
+    kept: dict[str, Any] = {f"{name}_sha256": lines_digest(values) for name, values in lists.items()}
     return kept | {"retracted": sum(request[-1] > 0 for request in figures["requests"])}
 
 
@@ -258,9 +311,8 @@ def digests(figures: dict[str, Any]) -> dict[str, Any]:
 SEEN = Counter[str]()
 
 
-def differs(real: Real, seed: int) -> str | None:
+def differs(real: Real, asked: Asked) -> str | None:
     """Return how a stream differs, None where it is equal."""
-    asked = Asked(seed)
     engine = Engine(real, asked)
     try:
         engine.run()
@@ -274,6 +326,11 @@ def differs(real: Real, seed: int) -> str | None:
 
 
 if __name__ == "__main__":
-    code = compare_streams("SGLang schedules", sglang_scheduler.load, differs, *sys.argv[1:4])
+    code = compare_streams(
+        "SGLang schedules",
+        sglang_scheduler.load,
+        lambda real, seed: differs(real, Asked(seed)),
+        *sys.argv[1:4],
+    )
     print("streams with " + ", ".join(f"{name}: {count}" for name, count in sorted(SEEN.items())))
     sys.exit(code)

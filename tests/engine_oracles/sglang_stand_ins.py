@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
 from engine_oracles import sglang_tree, stubs
@@ -36,6 +37,9 @@ class Host(sglang_tree.Capacity):
 
     def alloc(self, tokens: int, **_: Any) -> Any:
         return super().alloc(tokens)
+
+    def layout_lease(self) -> Any:
+        return nullcontext()
 
     def resolve_host_transfers(self, *_: Any, **__: Any) -> None: ...
 

@@ -8,6 +8,7 @@ hash's C++ (the same chain in Python), the scheduler's few lines that ask for a 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from hashlib import sha256
 from queue import Queue
 from typing import Any
@@ -106,6 +107,31 @@ class Files:
         return len(keys)
 
 
+def attach(
+    real: Real, cache: Any, cc: Any, files: Files, threshold_tokens: int, queue: Callable[[], Any]
+) -> None:
+    """Give a cache and its controller a storage, and the queues of the controller's threads."""
+    cc.enable_storage, cc.host_memory_mode, cc.page_size = True, "cache", cache.page_size
+    cc.prefetch_capacity_limit = int(0.5 * cc.mem_pool_host.logical_size)
+    cc.prefetch_tokens_occupied, cc.pp_prefetch_command_group, cc.pp_prefetch_decisions = 0, None, {}
+    for name in ("prefetch_queue", "prefetch_hit_queue", "prefetch_buffer", "prefetch_sync_queue"):
+        setattr(cc, name, queue())
+    for name in ("ack_prefetch_queue", "backup_queue", "ack_backup_queue", "host_mem_release_queue"):
+        setattr(cc, name, queue())
+    cc.extra_host_mem_release_queues, cc.storage_backend = {}, files
+    cc.page_set_func, cc.page_get_func = files.set, files.get
+    cache.enable_storage = cache.tree_core.enable_storage = True
+    cache.prefetch_stop_policy = "wait_complete"
+    cache.prefetch_threshold = max(threshold_tokens, cache.page_size)
+    cache.hicache_storage_pass_prefix_keys = cache.enable_storage_metrics = False
+    cache.storage_metrics_collector, cache.storage_prefetch_retries = None, real.Retries()
+    for name in ("ongoing_prefetch", "ongoing_backup", "_storage_prefetch_wait"):
+        setattr(cache, name, {})
+    cache._storage_prefetch_hit_remaining_by_reqid = {}
+    cache.prefetch_loaded_tokens_by_reqid, cache.prefetch_loaded_storage_start_by_reqid = {}, {}
+    cache._prefetch_outcome_stats = _Zeros()
+
+
 class Storage:
     """The storage of one cache, and the work of the controller's threads."""
 
@@ -115,27 +141,7 @@ class Storage:
         kind = type("Controller", (type(plain), real.Hybrid), {})
         cc = self.controller = cache.cache_controller = object.__new__(kind)
         cc.__dict__.update(plain.__dict__)
-        cc.enable_storage, cc.host_memory_mode, cc.page_size = True, "cache", cache.page_size
-        cc.prefetch_capacity_limit = int(0.5 * cc.mem_pool_host.logical_size)
-        cc.prefetch_tokens_occupied, cc.pp_prefetch_command_group, cc.pp_prefetch_decisions = 0, None, {}
-        for queue in ("prefetch_queue", "prefetch_hit_queue", "prefetch_buffer", "prefetch_sync_queue"):
-            setattr(cc, queue, Queue())
-        for queue in ("ack_prefetch_queue", "backup_queue", "ack_backup_queue", "host_mem_release_queue"):
-            setattr(cc, queue, Queue())
-        cc.extra_host_mem_release_queues, cc.storage_backend = {}, self.files
-        cc.page_set_func, cc.page_get_func = self.files.set, self.files.get
-        cache.enable_storage = cache.tree_core.enable_storage = True
-        cache.prefetch_stop_policy, cache.prefetch_threshold = (
-            "wait_complete",
-            capacity.prefetch_threshold_tokens,
-        )
-        cache.hicache_storage_pass_prefix_keys = cache.enable_storage_metrics = False
-        cache.storage_metrics_collector, cache.storage_prefetch_retries = None, real.Retries()
-        for name in ("ongoing_prefetch", "ongoing_backup", "_storage_prefetch_wait"):
-            setattr(cache, name, {})
-        cache._storage_prefetch_hit_remaining_by_reqid = {}
-        cache.prefetch_loaded_tokens_by_reqid, cache.prefetch_loaded_storage_start_by_reqid = {}, {}
-        cache._prefetch_outcome_stats = _Zeros()
+        attach(real, cache, cc, self.files, capacity.prefetch_threshold_tokens, Queue)
         write = cache.write_backup_storage
         cache.write_backup_storage = lambda node: (write(node), self._write())
 

@@ -8,8 +8,9 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kvcache_sim.base.errors import KvsimError
-from kvcache_sim.cache.settings import CacheSettings
+from kvcache_sim.base.errors import KvsimError, StoreError
+from kvcache_sim.cache.settings import CacheSettings, StoragePrefetch
+from kvcache_sim.metrics.columns import STATUSES
 from kvcache_sim.model.step_times import load_step_time
 from kvcache_sim.serving.settings import ReplicaSettings
 from kvcache_sim.simulation import RunOptions
@@ -18,12 +19,12 @@ from support.clusters import cluster
 from support.examples import examples
 from support.small_traces import trace_of
 from support.tiered_scenario import load
-from support.traces import random_trace
+from support.traces import random_trace, with_aborts
 
 MS = 10**6
 
 
-def run(trace, pages=(40, 100), write="through", page=16, **changes):
+def run(trace, pages=(40, 100), write="through", page=16, prefetch=None, **changes):
     """Serve a trace; a step takes 5 ms and 20 us a token, the copy of a page 1 ms, layer by layer of four."""
     replica = ReplicaSettings(
         **{"max_num_batched_tokens": 512, "max_num_seqs": 8, "scheduler": "sglang", **changes}
@@ -34,6 +35,7 @@ def run(trace, pages=(40, 100), write="through", page=16, **changes):
         semantics="sglang",
         lower_semantics="hicache",
         lower_write=write,
+        lower_prefetch=prefetch,
         kv_bytes_per_token=4_000,
         num_layers=4,
     )
@@ -97,6 +99,35 @@ def test_a_written_page_stays_until_its_copy_ends():
     assert ttft_ns(done)[1] == first_ends + 30 * MS - 20 * MS + step
 
 
+def served(stop, last_ms=3_000, **limits):
+    """Serve three prompts of which the GPU holds one and the host two, then the first again; a storage has all."""
+    rows = [[f"{name}{k}" for k in range(30)] for name in "abd"] + [AGAIN]
+    tokens, arrivals = [16 * len(row) for row in rows], [0, 1_000 * MS, 2_000 * MS, last_ms * MS]
+    trace = trace_of(rows, 16, tokens, arrivals, [1] * 4)
+    prefetch = StoragePrefetch(stop, threshold_tokens=480, **limits)
+    done = run(trace, (40, 62, None), prefetch=prefetch, async_scheduling="none")
+    return ttft_ns(done)[3], int(done.requests["cached_cpu_tokens"][3]), done.counters["prefetched_blocks"]
+
+
+def test_a_request_waits_for_its_prefetch_as_long_as_its_policy_says():
+    """Its 30 pages come from the storage in 30 ms, in one batch, and then to the GPU as above."""
+    loaded, computed = 30 * MS + 1_330_000, 5 * MS + 496 * 20_000
+    assert served("wait") == (30 * MS + loaded, 480, 30)
+    assert served("timeout", timeout_ns=30 * MS, timeout_per_ki_token_ns=0) == (30 * MS + loaded, 480, 30)
+    assert served("best-effort") == (computed, 0, 0)
+    # a batch that is being read is not used; the request waits until its time is over
+    late = 10 * MS + 480 * MS // 1024 + 1
+    assert served("timeout", timeout_ns=10 * MS, timeout_per_ki_token_ns=MS) == (late + computed, 0, 0)
+
+
+def test_a_request_that_waits_for_the_storage_is_passed():
+    rows = [*([f"{name}{k}" for k in range(30)] for name in "abd"), AGAIN, ["x"]]
+    arrivals = [ms * MS for ms in (0, 1_000, 2_000, 3_000, 3_010)]
+    trace = trace_of(rows, 16, [16 * len(row) for row in rows], arrivals, [1] * 5)
+    done = run(trace, (40, 62, None), prefetch=StoragePrefetch("wait"), async_scheduling="none")
+    assert done.requests["first_token_ns"][4] == 3_010 * MS + 5 * MS + 16 * 20_000
+
+
 writes = st.sampled_from(["back", "through", "selective"])
 
 
@@ -118,17 +149,40 @@ def test_what_the_host_serves_is_what_is_loaded(write, pages, mode, policy, seed
     assert done.requests["finish_ns"].min() > 0
 
 
+@examples(40)
+@given(
+    write=st.sampled_from(["through", "selective"]),
+    pages=st.sampled_from([(120, 60, None), (150, 150, 300), (250, 120, 200)]),
+    stop=st.sampled_from(["wait", "timeout", "best-effort"]),
+    mode=st.sampled_from(["none", "length"]),
+    seed=st.integers(1, 9),
+)
+def test_clients_abort_while_the_storage_works(write, pages, stop, mode, seed):
+    """The invariants hold at every event, all requests end, and what is prefetched has been read."""
+    prefetch = StoragePrefetch(stop, 20 * MS, 10 * MS, threshold_tokens=32)
+    trace = with_aborts(seed)
+    done = run(trace, pages, write, prefetch=prefetch, async_scheduling=mode)
+    assert done.counters["prefetched_blocks"] <= done.counters.get("edge.disk->cpu.bytes", 0) // 64_000
+    aborts = done.requests["status"] == STATUSES.index("aborted")
+    assert aborts.any()
+    assert done.requests["finish_ns"][~aborts].min() > 0
+
+
+def test_write_back_ends_where_the_engine_runs_out_of_memory():
+    """A node cannot be dropped while one below it, on the host, is being written to the storage."""
+    with pytest.raises(StoreError, match="out of memory, as SGLang would be"):
+        run(random_trace(1), (120, 60, None), "back", prefetch=StoragePrefetch("wait"))
+
+
 @pytest.mark.parametrize(
     ("setting", "why"),
     [
         ("fetch.layer_pipelining=false", "a load layer by layer"),
         ("channels.gpu-to-cpu.sharing=fair", "first come, first served"),
         ("channels.gpu-to-cpu.scope=cluster", "each machine has its own"),
-        ("tiers.disk.capacity=9000 blocks", "the cpu is the last tier"),
     ],
 )
 def test_what_is_not_simulated_is_one_line(setting, why):
     base = ["replica.scheduler=sglang", "tiers.cpu.semantics=hicache", "write.policy=through", "tiers.disk="]
-    prefetch = ["prefetch.policy=queued", "fetch.policy=wait"] if "disk" in setting else []
     with pytest.raises(KvsimError, match=why):
-        load(*base, *prefetch, setting)
+        load(*base, setting)

@@ -110,8 +110,6 @@ def findings(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> Iter
 def _below_own_scheduler(model: ScenarioModel, machine: MachineSection) -> Iterator[Finding]:
     """Yield what is not simulated of a tier below an engine's own scheduler."""
     scheduler = f"replica.scheduler {machine.replica.scheduler}"
-    if _DISK in machine.tiers.lower:
-        yield Contradiction(("tiers", _DISK), f"with {scheduler} the {_OWN} is the last tier")
     if not model.fetch.layer_pipelining:
         whole = (
             "waits for a whole load" if machine.replica.scheduler == "vllm" else "uses a load layer by layer"

@@ -83,6 +83,9 @@ refusals! {
     NoProgress(preemptions: u64): "requests preempt each other without end, as vLLM's would",
         "a token within {preemptions} preemptions: more blocks, arrivals or priorities that differ, \
          or reserve_full_isl: true";
+    /// A step that lacks tokens of KV, although as many may be evicted: what lies below them on the host is needed.
+    OutOfMemory(tokens: u64): "out of memory, as SGLang would be: what is being saved to its storage stays on the host",
+        "{tokens} free tokens: more blocks on cpu or gpu, or write.policy through";
     /// A plug-in that raised, or returned no usable answer; the caller of the core keeps the exception.
     Plugin: "a plug-in gave no usable answer", "an answer within the contract of its kind";
 }
@@ -91,7 +94,7 @@ impl StoreError {
     /// The component that refuses: the store, or the scheduler that calls it.
     pub fn slot(&self) -> &'static str {
         match self {
-            Self::NoProgress(_) => "replica.scheduler",
+            Self::NoProgress(_) | Self::OutOfMemory(_) => "replica.scheduler",
             Self::Plugin => "plug-in",
             _ => "store",
         }

@@ -61,8 +61,8 @@ impl Engine {
         match (&engine, store) {
             (Self::Vllm(_), AnyStore::Pool(_))
             | (Self::VllmGroups(_), AnyStore::Groups(_))
-            | (Self::VllmTiers(_), AnyStore::TieredPool(_)) => Ok(Some(engine)),
-            (Self::Sglang(_), AnyStore::Radix(tree)) if !tree.has_storage() => Ok(Some(engine)),
+            | (Self::VllmTiers(_), AnyStore::TieredPool(_))
+            | (Self::Sglang(_), AnyStore::Radix(_)) => Ok(Some(engine)),
             _ => {
                 let expected = "an engine's scheduler needs its own cache";
                 Err(PyValueError::new_err(expected))

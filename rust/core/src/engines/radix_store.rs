@@ -17,6 +17,7 @@
 //! | `lookup` | the pages found, and their tiers |
 //! | `submitting` | copies for SGLang's own scheduler, several as one |
 //! | `storage_tier`, `storage` | a storage below the host: its pages and moves, and the store's use of it |
+//! | `storage_threads`, `storage_running`, `storage_asked` | under SGLang's own scheduler: threads, their work, prefetches |
 
 mod contract;
 mod copies;
@@ -25,8 +26,11 @@ mod in_tokens;
 mod lookup;
 mod prefix;
 mod storage;
+mod storage_asked;
+mod storage_running;
 #[cfg(test)]
 mod storage_tests;
+mod storage_threads;
 mod storage_tier;
 mod submitting;
 #[cfg(test)]
@@ -47,6 +51,7 @@ use crate::store::contract::BatchStore;
 use crate::store::{Answer, LeaseBlocks, LeaseId, MoveId, Reservation, StoreError, Times};
 use copies::Copies;
 pub use prefix::Prefix;
+pub use storage_threads::{Asking, Finished, Missed, Ongoing, ThreadOrder};
 pub use storage_tier::StorageConfig;
 use storage_tier::StorageTier;
 

@@ -68,7 +68,11 @@ impl RadixStore {
     pub fn grow(&mut self, request: u32, tokens: u64) -> Answer<()> {
         let pages = tokens.div_ceil(self.page);
         let held = self.pool.filled_tokens(request).div_ceil(self.page);
-        if pages < held || pages - held > self.pool.free_tokens() / self.page {
+        let lacks = pages.saturating_sub(held) > self.pool.free_tokens() / self.page;
+        if lacks && self.has_storage() {
+            return Err(StoreError::OutOfMemory((pages - held) * self.page));
+        }
+        if pages < held || lacks {
             return Err(StoreError::NotReserved);
         }
         self.pool.grow(request, tokens);

@@ -39,6 +39,11 @@ impl RadixStore {
             let (id, run) = self.copies.write(tree, written);
             if let (true, Some(storage)) = (tree.writes_back(), &mut self.storage) {
                 let keys = self.copies.keys_of(run);
+                if let Some(threads) = &mut storage.threads {
+                    let (node, pages) = (written.node, run.end - run.start);
+                    threads.wrote(keys, HostLock { node, pages });
+                    continue;
+                }
                 storage.back_up(tree, keys, None, &mut self.copies.orders, vec![id]);
             }
         }
@@ -53,6 +58,16 @@ impl RadixStore {
                 tree.unlock_host(node, pages);
                 tree.register_loaded(node, pages);
             } else if let (Some(storage), true) = (&mut self.storage, run.kept != ROOT) {
+                if let Some(threads) = &mut storage.threads {
+                    // a node that was split meanwhile is written in parts
+                    let (mut keys, pages) = (self.copies.keys_of(run), run.end - run.start);
+                    for part in tree.nodes_of(run.kept, pages) {
+                        let rest = keys.split_off(part.pages as usize);
+                        tree.lock_host(part.node, part.pages);
+                        threads.wrote(std::mem::replace(&mut keys, rest), part);
+                    }
+                    continue;
+                }
                 let kept = Some(HostLock {
                     node: run.kept,
                     pages: run.end - run.start,
@@ -146,6 +161,7 @@ impl MovingStore for RadixStore {
         let transfer = self.storage.as_mut().and_then(|tier| tier.moves.remove(id));
         let (tree, orders) = (&mut self.pool.tree, &mut self.copies.orders);
         match (transfer, &mut self.storage) {
+            (Some(Transfer::OfThread), _) => {}
             (Some(Transfer::Read(fetch)), Some(storage)) => storage.came(tree, fetch, orders),
             (Some(Transfer::Write(backup)), Some(storage)) => {
                 storage.backups.remove(&id);

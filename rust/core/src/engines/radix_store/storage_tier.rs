@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::storage_threads::Threads;
 use crate::engines::radix_tree::host_tier::HostLock;
 use crate::engines::radix_tree::stored_pages::Storage;
 use crate::engines::radix_tree::RadixTree;
@@ -11,7 +12,7 @@ use crate::store::{MoveId, Order, Slots, STAGING, UNBOUNDED};
 /// Tier index of the storage.
 pub(super) const DISK: usize = STAGING + 1;
 /// Pages per read (SGLang's `STORAGE_BATCH_SIZE`); a prefetch ends between two reads.
-const BATCH_PAGES: u32 = 128;
+pub(super) const BATCH_PAGES: u32 = 128;
 
 /// Configuration of a storage.
 #[derive(Debug, Clone, Copy)]
@@ -52,6 +53,8 @@ pub(super) enum Transfer {
     None,
     Read(u64),
     Write(Backup),
+    /// A batch of the engine's threads, which know its end themselves.
+    OfThread,
 }
 
 /// Storage, and the moves from and to it.
@@ -67,6 +70,8 @@ pub(super) struct StorageTier {
     pub fetching: BTreeMap<u32, u64>,
     pub requested_pages: u64,
     pub prefetched_pages: u64,
+    /// The engine's threads, under its own scheduler.
+    pub threads: Option<Threads>,
 }
 
 impl StorageTier {
@@ -80,6 +85,7 @@ impl StorageTier {
             fetching: BTreeMap::new(),
             requested_pages: 0,
             prefetched_pages: 0,
+            threads: None,
         }
     }
 
@@ -199,7 +205,8 @@ impl StorageTier {
                 Transfer::Write(backup) => backup.kept,
                 _ => None,
             });
-        anchors.chain(writes)
+        let threads = self.threads.iter().flat_map(Threads::kept);
+        anchors.chain(writes).chain(threads)
     }
 
     /// Counts the pages of the host that prefetches take, from scratch.
@@ -208,6 +215,7 @@ impl StorageTier {
             let used = if fetch.is_stopped { fetch.done } else { 0 };
             u64::from(fetch.pages - used)
         });
-        each.sum()
+        let threads = self.threads.as_ref().map_or(0, Threads::reserved_pages);
+        each.sum::<u64>() + threads
     }
 }

@@ -3,9 +3,10 @@
 //! The tree decides as if transfers took no time: a write or load is complete at its call. A caller that models
 //! transfer times takes the writes (`in_time`), and locks pages that must stay meanwhile.
 
-use super::host_tier::{HostMoves, HostTier, WritePolicy};
+use super::host_tier::{HostLock, HostMoves, HostTier, WritePolicy};
 use super::node::{Node, ROOT};
 use super::RadixTree;
+use crate::convert::fit;
 
 impl RadixTree {
     /// Returns the free pages of the host, 0 without a host.
@@ -59,6 +60,26 @@ impl RadixTree {
         }
     }
 
+    /// Locks the host copy of each node that is written as it leaves the device, for the caller to unlock.
+    pub fn keep_written(&mut self) {
+        if let Some(host) = &mut self.host {
+            host.keeps_written = true;
+        }
+    }
+
+    /// Returns the nodes that have the last `pages` pages up to a node's end, the first of them first.
+    pub fn nodes_of(&self, mut node: u32, pages: u32) -> Vec<HostLock> {
+        let (mut left, mut found) = (pages, Vec::new());
+        while left > 0 && node != ROOT {
+            let pages = self.pages_of(node);
+            found.push(HostLock { node, pages });
+            left = left.saturating_sub(pages);
+            node = self.parent(node);
+        }
+        found.reverse();
+        found
+    }
+
     /// Returns the number of a node's pages.
     pub fn pages_of(&self, node: u32) -> u32 {
         self.nodes[node as usize].pages
@@ -108,6 +129,9 @@ impl RadixTree {
         self.change(at, |n| n.on_host = true);
         self.moved().written_pages += pages;
         self.note_written(at);
+        if self.writes_back() && self.host.as_ref().is_some_and(|host| host.keeps_written) {
+            self.lock_host(at, fit::<u32>(pages));
+        }
         self.store(at);
         self.register_duplicate(at);
         true

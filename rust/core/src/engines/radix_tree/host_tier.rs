@@ -41,6 +41,8 @@ pub struct HostTier {
     pub(super) registered: u64,
     /// Pages that prefetches from a storage will fill.
     pub(super) reserved_pages: u64,
+    /// True if a node written as it leaves the device stays on the host until a storage has it.
+    pub(super) keeps_written: bool,
     /// Storage below the host, if any.
     pub(super) storage: Option<Storage>,
     /// Changes for a timed store, if used by one.
@@ -78,6 +80,7 @@ impl HostTier {
             duplicates: BTreeMap::new(),
             registered: 0,
             reserved_pages: 0,
+            keeps_written: false,
             storage: None,
             host_changes: None,
             moved: HostMoves::default(),

@@ -87,28 +87,44 @@ impl RadixTree {
         limit: u32,
     ) -> u32 {
         let (start, least, anchor) = (found.pages, storage.least_pages, found.node);
-        let continues = anchor == ROOT || self.nodes[anchor as usize].on_host;
-        if limit - start < least || !continues {
+        if limit - start < least || !self.may_prefetch_behind(anchor) {
             return 0;
         }
+        let pages = self.count_stored_from(storage, request, BlockRange::new(start, limit));
+        self.lock_host(anchor, 1);
+        let pages = self.take_host(pages, least);
+        self.unlock_host(anchor, 1);
+        for page in start..start + pages {
+            storage.read(self.keys.key(request, page));
+        }
+        pages
+    }
+
+    /// Returns true if pages behind a node may be prefetched: it has a copy on the host, or is the root.
+    pub fn may_prefetch_behind(&self, anchor: u32) -> bool {
+        anchor == ROOT || self.nodes[anchor as usize].on_host
+    }
+
+    /// Returns how many of a request's pages the storage has without a gap.
+    pub fn count_stored_from(&self, storage: &Storage, request: u32, pages: BlockRange) -> u32 {
         let is_there = |page: &u32| storage.contains(self.keys.key(request, *page));
-        let mut pages = fit::<u32>((start..limit).take_while(is_there).count());
-        if pages < least {
+        fit::<u32>((pages.start..pages.end).take_while(is_there).count())
+    }
+
+    /// Reserves host pages for a prefetch, only some of them if the host cannot hold all. Returns their number; 0 if
+    /// there would be fewer than `least`.
+    pub fn take_host(&mut self, wanted: u32, least: u32) -> u32 {
+        if wanted < least {
             return 0;
         }
-        if u64::from(pages) > self.host_free_pages() {
-            self.lock_host(anchor, 1);
-            self.evict_host(u64::from(pages));
-            self.unlock_host(anchor, 1);
-            pages = fit::<u32>(u64::from(pages).min(self.host_free_pages()));
+        if u64::from(wanted) > self.host_free_pages() {
+            self.evict_host(u64::from(wanted));
         }
+        let pages = fit::<u32>(u64::from(wanted).min(self.host_free_pages()));
         if pages < least {
             return 0;
         }
         self.reserve_host(pages);
-        for page in start..start + pages {
-            storage.read(self.keys.key(request, page));
-        }
         pages
     }
 

@@ -39,6 +39,7 @@ impl SglangScheduler {
         for slot in self.waiting.clone() {
             if desk.replica.is_aborted(slot) {
                 self.waiting.retain(|&waiting| waiting != slot);
+                self.drop_prefetch(desk, slot)?;
                 self.leave(desk, slot);
             }
         }

@@ -9,8 +9,8 @@ use crate::convert::fit;
 use crate::engines::radix_store::RadixStore;
 use crate::store::Answer;
 
-/// Passes of the engine's loop after which all state that can change without a step has changed.
-const MOST_PASSES: usize = 3;
+/// Passes of the engine's loop after which all state that can change without a step or a storage has changed.
+const LEAST_PASSES: usize = 3;
 
 impl EngineScheduler for SglangScheduler {
     type Store = RadixStore;
@@ -29,6 +29,8 @@ impl EngineScheduler for SglangScheduler {
         let sequence = Sequence::new(&desk.replica.requests[slot]);
         self.sequences.put(slot, sequence);
         self.waiting.push(slot);
+        desk.store.use_threads();
+        self.prefetches.arrives(slot);
         if self.steps.flight.is_none() {
             let known_ns = self.boundary_ns.unwrap_or(u64::MAX);
             self.boundary_ns = Some(known_ns.min(desk.now_ns.max(self.blocked_ns)));
@@ -40,6 +42,7 @@ impl EngineScheduler for SglangScheduler {
     fn abort(&mut self, desk: &mut Desk<'_>, slot: Slot) -> Answer<()> {
         if self.waiting.contains(&slot) {
             self.waiting.retain(|&waiting| waiting != slot);
+            self.drop_prefetch(desk, slot)?;
             self.leave(desk, slot);
         } else {
             self.aborts_pending = true;
@@ -62,10 +65,13 @@ impl EngineScheduler for SglangScheduler {
         if self.steps.flight.is_none() {
             self.steps.flight = self.steps.lookahead.take();
         }
-        for _ in 0..MOST_PASSES {
-            if self.steps.flight.is_none() && self.blocked_ns <= desk.now_ns {
-                self.steps.flight = self.next_step(desk, desk.now_ns)?;
-            }
+        let mut passes = 0;
+        while self.steps.flight.is_none()
+            && self.blocked_ns <= desk.now_ns
+            && (passes < LEAST_PASSES || !self.is_settled(desk)?)
+        {
+            self.steps.flight = self.next_step(desk, desk.now_ns)?;
+            passes += 1;
         }
         let end_ns = self.steps.flight.as_ref().map(|step| step.end_ns);
         // the next pass comes once the scheduler has waited
@@ -135,9 +141,10 @@ impl SglangScheduler {
         Ok(Some(step))
     }
 
-    /// Time at which a scheduler without a step has something to do: once a copy ends.
+    /// Time at which a scheduler without a step has something to do: once a copy ends, or a request waits no longer.
     fn next_change(&self, desk: &Desk<'_>) -> Option<u64> {
         let copy_ns = desk.replica.next_arrival().map(|(ns, _)| ns);
+        let copy_ns = copy_ns.into_iter().chain(self.wait_ends_ns(desk)).min();
         let blocked_ns = Some(self.blocked_ns).filter(|&ns| ns > desk.now_ns);
         blocked_ns.or(copy_ns)
     }

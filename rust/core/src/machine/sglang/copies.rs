@@ -14,13 +14,15 @@ impl SglangScheduler {
     /// Submits what has been queued, and ends the copies that have arrived (`check_hicache_events`).
     pub(super) fn poll(&mut self, desk: &mut Desk<'_>) -> Answer<()> {
         self.blocked_ns = self.blocked_ns.max(desk.now_ns);
+        self.ask_arrived(desk)?;
         self.submit_writes(desk)?;
+        let finished = self.count_finished(desk)?;
         let has_come = |ns: &(u64, u64)| ns.0 <= desk.now_ns;
         while desk.replica.next_arrival().as_ref().is_some_and(has_come) {
             let now = &mut Now::alone(desk.store, desk.now_ns);
             desk.replica.at_arrival(now)?;
         }
-        Ok(())
+        self.poll_storage(desk, finished)
     }
 
     /// Submits the queued writes.
@@ -38,6 +40,7 @@ impl SglangScheduler {
             let transfer = self.send(desk, &order)?;
             let sent = desk.replica.mover.sent(transfer);
             self.blocked_ns = sent.map_or(self.blocked_ns, |sent| sent.completion_ns);
+            desk.store.save_written(1, self.blocked_ns);
         }
         Ok(())
     }

@@ -24,7 +24,7 @@ impl SglangScheduler {
             // the requests that the step in flight finishes will release memory
             return Ok(None);
         } else {
-            self.retract(desk);
+            self.retract(desk)?;
         }
         self.is_full &= self.running.len() == before;
         if self.running.is_empty() {
@@ -85,7 +85,8 @@ impl SglangScheduler {
 
     /// Retracts running requests until the others can decode: the shortest answers first, and among these the longest
     /// prompts.
-    fn retract(&mut self, desk: &mut Desk<'_>) {
+    fn retract(&mut self, desk: &mut Desk<'_>) -> Answer<()> {
+        let queued = self.waiting.len();
         let mut kept = std::mem::take(&mut self.running);
         let unchanged = kept.clone();
         kept.sort_by_key(|&slot| {
@@ -114,6 +115,10 @@ impl SglangScheduler {
         let (out, answers) = (each().map(|s| s.out).sum(), each().map(|s| s.max_new).sum());
         let requests = self.running.len() as u64;
         self.ratio.retracted(requests, out, answers);
+        for at in queued..self.waiting.len() {
+            self.ask_anew(desk, self.waiting[at])?;
+        }
+        Ok(())
     }
 
     /// Sends a running request to the end of the queue and frees its KV; `others` requests continue.

@@ -8,6 +8,7 @@
 //! | `policy` | order of the queue |
 //! | `prefill` | a step of prompts: chunks, admissions, decodes mixed in |
 //! | `copies` | copies between the GPU and HiCache's host, and what a step waits for |
+//! | `storage` | prefetches from HiCache's storage |
 //! | `decode` | a step of decodes, and retraction |
 //! | `new_token_ratio` | share of an answer that is reserved at an admission |
 //! | `step` | the tokens and the requests of a step |
@@ -28,6 +29,7 @@ mod sequence;
 mod settings;
 mod single_pass;
 mod step;
+mod storage;
 
 use super::by_slot::BySlot;
 use super::schedule_log::ScheduleLog;
@@ -36,6 +38,7 @@ use crate::engines::radix_store::RadixStore;
 use new_token_ratio::NewTokenRatio;
 use sequence::Sequence;
 use step::Step;
+use storage::Prefetches;
 
 pub use settings::{SchedulePolicy, SglangConfig};
 pub use single_pass::{BeforePass, Given, Pass};
@@ -81,6 +84,7 @@ pub struct SglangScheduler {
     /// Passes that may have touched the prefixes of waiting requests.
     refreshes: u64,
     steps: Steps,
+    prefetches: Prefetches,
     boundary_ns: Option<u64>,
     /// Time until which the scheduler waits for copies to the host (`write_back`).
     blocked_ns: u64,
@@ -104,6 +108,7 @@ impl SglangScheduler {
             held: 0,
             refreshes: 0,
             steps: Steps::default(),
+            prefetches: Prefetches::default(),
             boundary_ns: None,
             blocked_ns: 0,
             aborts_pending: false,

@@ -120,7 +120,7 @@ impl SglangScheduler {
                 return Ok(None);
             }
         }
-        self.add_waiting(desk, &mut adder);
+        self.add_waiting(desk, &mut adder)?;
         if adder.slots.is_empty() {
             return Ok(None);
         }
@@ -193,7 +193,7 @@ impl SglangScheduler {
         true
     }
 
-    fn add_waiting(&mut self, desk: &mut Desk<'_>, adder: &mut Adder) {
+    fn add_waiting(&mut self, desk: &mut Desk<'_>, adder: &mut Adder) -> Answer<()> {
         let held = adder.slots.len() as u64;
         for at in 0..self.waiting.len() {
             if adder.verdict(desk.store) == Verdict::Stop {
@@ -206,9 +206,15 @@ impl SglangScheduler {
                 break;
             }
             let slot = self.waiting[at];
+            if !self.is_prefetched(desk, slot)? {
+                continue;
+            }
             let s = &mut self.sequences[slot];
             s.extend.filled = s.known();
             s.found = desk.store.find(s.request, s.extend.filled - 1);
+            if self.asks_for_lost(desk, slot)? {
+                continue;
+            }
             let verdict = self.add_one(desk, adder, slot);
             if verdict == Verdict::NoCapacity {
                 self.is_full = !adder.slots.is_empty() || !self.running.is_empty();
@@ -217,6 +223,7 @@ impl SglangScheduler {
                 break;
             }
         }
+        Ok(())
     }
 
     /// Adds the next request of the queue with as much of its prompt as fits in the chunk.
@@ -254,6 +261,7 @@ impl SglangScheduler {
             is_first: !std::mem::replace(&mut s.was_admitted, true),
         };
         desk.store.hold(s.request, s.found);
+        self.prefetches.forget(s.request);
         adder.slots.push(slot);
         adder.reserve(tokens, share.answer, page);
         desk.admitted(slot, cached, &mut self.log);

@@ -1,5 +1,6 @@
 //! One request between its arrival and its last token.
 
+use super::storage::Asked;
 use crate::engines::radix_store::Prefix;
 use crate::machine::Request;
 
@@ -32,6 +33,7 @@ pub(super) struct Sequence {
     pub out: u64,
     /// Result of its last look-up; it is locked once the request has KV of its own.
     pub found: Prefix,
+    pub asked: Asked,
     pub extend: Extend,
     /// Tokens with KV, including those of steps in flight (`kv_committed_len`).
     pub committed: u64,
