@@ -48,9 +48,9 @@ TRACE_VERBS = """
     trace import openai.jsonl --from openai --salt-file salt --bytes-per-token 3 --answer-tokens 7
     trace import chats.jsonl --from vllm
     trace stats t.jsonl --picture p.svg
-    trace stats u.jsonl --picture p.svg
     trace check t.jsonl
     trace check bad.jsonl
+    trace check bad.jsonl --format json
     trace check empty.jsonl
     trace tokens t.jsonl --seed 3
     """
