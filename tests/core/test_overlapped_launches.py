@@ -65,23 +65,6 @@ def moments(settings, trace):
     return found["first_token_ns"].tolist(), found["finish_ns"].tolist()
 
 
-def test_a_constant_launch_above_the_kernels_is_the_period():
-    """The first launch and the one behind it, then one launch a token."""
-    settings = one_machine(table(4 * MS, 4 * MS, (7 * MS, 7 * MS, 7 * MS)))
-    first, finish = moments(settings, requests((0, 32, 50)))
-    assert first == [2 * 7 * MS]
-    assert finish == [50 * 7 * MS], (
-        "no step is launched behind the last, whose tokens are seen when it is done"
-    )
-
-
-def test_kernels_above_a_constant_launch_are_the_period():
-    settings = one_machine(table(10 * MS, 13 * MS, (7 * MS, 7 * MS, 3 * MS)))
-    first, finish = moments(settings, requests((0, 32, 50)))
-    assert first == [13 * MS], "launched in 7 ms, and the decode step behind it at 10"
-    assert finish == [(13 + 49 * 10) * MS]
-
-
 @pytest.mark.parametrize(("eager", "chunk"), [(30, 12), (30, 25), (18, 12), (5, 12)])
 def test_a_decode_step_and_a_chunk_overlap(eager, chunk):
     """Decode steps of 8 ms and one chunk past the graphs among them: by hand, over the three steps it touches."""

@@ -70,12 +70,6 @@ def test_a_request_that_comes_in_a_step_waits_for_its_end_on_an_idle_rank_too():
     assert run.requests["first_token_ns"].tolist() == [alone(512), alone(512) + max(alone(32), DUMMY)]
 
 
-def test_an_idle_rank_takes_a_dummy_step_at_least():
-    trace = trace_of([[1]], 16, [1], [0], [1])
-    run = simulate(in_step(cluster((400,), 2), 2), trace)
-    assert run.requests["first_token_ns"].tolist() == [max(alone(1), DUMMY)] == [DUMMY]
-
-
 def test_shared_work_counts_the_tokens_of_all_ranks():
     """Prompts of 512 and of 64 tokens at once: 576 tokens, not twice 512; then two decodes, padded to one each."""
     shared = SharedTime(2, np.array([0, 700_000, 900_000]), np.arange(2 * 4096 + 1) * 1_000)
