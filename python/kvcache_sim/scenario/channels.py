@@ -245,7 +245,7 @@ def default_channel(name: str, model: ScenarioModel, machines: tuple[MachineSect
     usual = section.pop("preset")
     replica, lower = machines[0].replica, machines[0].tiers.lower.get(TIERS[STAGING])
     gpu = measured_on(replica.step_time).gpu
-    measured = connector_channels(lower.semantics if lower else None, gpu).get(name)
+    measured = connector_channels(lower.semantics if lower else None, gpu, replica.release or "").get(name)
     figures: dict[str, Any] = {**_figures(measured or usual)}
     if measured:
         copies = copies_of(model, replica)

@@ -74,17 +74,29 @@ def connector_rules(semantics: str | None) -> Mapping[str, Any]:
     return read_entry(_TIERS, "lower tier", semantics) if semantics in entry_names(_TIERS) else {}
 
 
-def connector_channels(semantics: str | None, gpu: str | None) -> Mapping[str, str]:
+def connector_channels(semantics: str | None, gpu: str | None, release: str = "") -> Mapping[str, str]:
     """Return the presets of an engine's lower tiers by default channel, on the GPU's link to its host.
 
-    A link faster than any that the engine was measured on has the rates of the next one; without a GPU it is
-    PCIe 5.
+    ``release`` is the engine's; "" is the newest. A link faster than any that the engine was measured on has
+    the rates of the next one; without a GPU it is PCIe 5.
     """
-    by_link: Mapping[str, Mapping[str, str]] = connector_rules(semantics).get("channels", {})
+    by_link = _channels(connector_rules(semantics), release)
     if gpu is None:
         return by_link.get("pcie5", {})
     rate = load_gpu(gpu).pcie_bytes_per_s
     return next((by_link[link] for link, least in _HOST_LINKS if rate >= least and link in by_link), {})
+
+
+def _channels(rules: Mapping[str, Any], release: str) -> Mapping[str, Mapping[str, str]]:
+    """Return the presets by link: those of releases before a change, else the newest."""
+    engine = release.partition("@")[0]
+    for until, older in rules.get("channels_before", {}).items():
+        if (
+            until.partition("@")[0] == engine
+            and parse_release(release).version < parse_release(until).version
+        ):
+            return older  # type: ignore[no-any-return]
+    return rules.get("channels", {})  # type: ignore[no-any-return]
 
 
 def _stores_once(setting: str, release: str) -> bool:
