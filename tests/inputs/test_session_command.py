@@ -203,6 +203,8 @@ def test_python_has_the_bills_of_the_verb(session, log):
         (("--volume", "5 sessions/day"), "without effect"),
         (("--github",), "without effect"),
         (("--texts",), "without effect"),
+        (("--fail-if", "+2%"), "without effect"),
+        (("",), "LOG: log not found"),
         (("--against", "x", "--format", "json"), "without effect"),
         (("--against", "nowhere.jsonl"), "log not found"),
         (("-c", "nowhere.yaml"), "nowhere.yaml"),

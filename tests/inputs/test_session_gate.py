@@ -257,6 +257,8 @@ def test_logs_are_compared_by_the_bill_of_a_session(tmp_path, capsys):
     [
         (("--fail-if", "2"), "not a rise of the bill"),
         (("--volume", "many"), "not a volume"),
+        (("--volume", "_ sessions/day"), "not a volume"),
+        (("--volume", "0 sessions/day"), "not a volume"),
     ],
 )
 def test_options_that_mean_nothing_are_refused(tmp_path, capsys, options, said):

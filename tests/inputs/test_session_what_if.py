@@ -86,10 +86,6 @@ def test_another_provider_has_its_own_rules_and_names_what_is_assumed(tmp_path):
         (Edit("sort-tools"), "no texts of tools"),
         (Edit("freeze", "system"), "no texts of system"),
         (Edit("compact-at", "190k"), "no prompt has more than 190,000 tokens"),
-        (Edit("provider", "openai:gpt-0"), "no prices of this model"),
-        (Edit("provider", "gemini:gemini-3-pro"), "promises no lifetime"),
-        (Edit("ttl", "7m"), "not a lifetime"),
-        (Edit("drop-results-older", "few"), "not a number of results"),
     ],
 )
 def test_what_a_log_lacks_is_refused_in_one_line(edit, why, tmp_path):
@@ -114,9 +110,22 @@ def test_a_provider_without_breakpoints_has_no_lifetimes_to_choose():
     assert "no breakpoints" in codex.what_if(Edit("mark", "second-last")).refused
 
 
-def test_an_unknown_edit_is_refused(tmp_path):
-    with pytest.raises(UsageError, match="no such what-if"):
-        sessions(play(plan(1, 8), "u", BASE), tmp_path).what_if(Edit("sleep", "1h"))
+@pytest.mark.parametrize(
+    ("edit", "why"),
+    [
+        (Edit("sleep", "1h"), "no such what-if"),
+        (Edit("provider", "openai:gpt-0"), "--provider: no prices of this model"),
+        (Edit("provider", "gemini:gemini-3-pro"), "promises no lifetime"),
+        (Edit("ttl", "7m"), "--ttl: not a lifetime"),
+        (Edit("mark", "last"), "--mark: not a breakpoint"),
+        (Edit("freeze", "tools"), "--freeze: not a part of prompts"),
+        (Edit("compact-at", "0%"), "--compact-at: not a length of prompts"),
+        (Edit("drop-results-older", "few"), "--drop-results-older: not a number of results"),
+    ],
+)
+def test_what_is_no_edit_is_an_error(edit, why, tmp_path):
+    with pytest.raises(UsageError, match=why):
+        sessions(play(plan(1, 8), "u", BASE), tmp_path).what_if(edit)
 
 
 @pytest.mark.parametrize("name", ["main_5m", "main_1h"])

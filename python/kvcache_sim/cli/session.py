@@ -82,7 +82,9 @@ class Against(Value):
     against: Annotated[
         str, Option(metavar="LOG", help="main's log, or folder of request bodies: compare, and exit 4")
     ] = ""
-    fail_if: Annotated[str, Option(metavar="RISE", help="the rise of a session's bill that fails")] = "+2%"
+    fail_if: Annotated[
+        str, Option(metavar="RISE", help="the rise of a session's bill that fails; +2% if not given")
+    ] = ""
     volume: Annotated[str, Option(metavar="N", help="such as '2000 sessions/day': dollars a month")] = ""
     github: Annotated[bool, "print GitHub's annotations"] = False
 
@@ -120,7 +122,7 @@ def session(logs: Logs, what_ifs: WhatIfs, gate: Against, printed: Printed) -> i
     from kvcache_sim.extras.session.bill import most_at_once
     from kvcache_sim.extras.session.screen import screen
 
-    if gate.fail_if != "+2%" or gate.volume or gate.github:
+    if gate.fail_if or gate.volume or gate.github:
         raise UsageError("without effect", where="--fail-if, --volume, --github", hint="they need --against")
     if printed.texts and printed.output is None and printed.format != "json":
         raise UsageError("without effect", where="--texts", hint="-o report.html or --format json shows them")
@@ -171,7 +173,7 @@ def _gate(logs: Logs, gate: Against, printed: Printed) -> int:
     from kvcache_sim.extras.session.compared import compared
     from kvcache_sim.extras.session.gate import parse_fail_if, parse_volume, verdict_lines
 
-    limit = parse_fail_if(gate.fail_if)
+    limit = parse_fail_if(gate.fail_if or "+2%")
     monthly = parse_volume(gate.volume) if gate.volume else None
     if printed.output is not None or logs.config is not None or printed.format != "table" or printed.texts:
         raise UsageError(

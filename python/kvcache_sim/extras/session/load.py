@@ -77,9 +77,11 @@ def load_calls(paths: Sequence[str], skips: bool = False) -> Loaded:
 def log_files(paths: Sequence[str], said: list[str]) -> Iterator[tuple[str, LogKind]]:
     """Yield each log with its kind; files of folders that are none are counted in ``said``."""
     for path in paths:
-        named = [path] if path == "-" or Path(path).exists() else sorted(glob(path, recursive=True))
+        named = (
+            [path] if path == "-" or (path and Path(path).exists()) else sorted(glob(path, recursive=True))
+        )
         if not named:
-            raise UsageError("log not found", where=path)
+            raise UsageError("log not found", where=path or "LOG")
         for each in named:
             if each != "-" and Path(each).is_dir():
                 found = logs_of(each)

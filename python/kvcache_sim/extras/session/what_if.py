@@ -46,6 +46,10 @@ _SENSIBLE = (
 )
 
 
+class NotInLogs(UsageError):
+    """An edit that is one, but that these logs have nothing to try on; the others still run."""
+
+
 class Edit(Value):
     """One what-if: the name of its flag without dashes, and its value ("" for none)."""
 
@@ -126,13 +130,17 @@ class Sessions:
         return [ttl for ttl in (lists[0] if lists else TTL_NS) if all(ttl in each for each in lists)]
 
     def what_if(self, edit: Edit) -> WhatIf:
-        """Return the bill under an edit; ``refused`` where the logs have not what it needs."""
+        """Return the bill under an edit; ``refused`` where the logs have not what it needs.
+
+        Raises:
+            UsageError: No such edit, or a value that is none of it.
+        """
         if edit.name not in _EDITS:
             expected = ", ".join(f"--{name}" for name in _EDITS)
             raise UsageError("no such what-if", where="--what-if", got=edit.flag, expected=expected)
         try:
             edited = _EDITS[edit.name](self, edit.value)
-        except UsageError as error:
+        except NotInLogs as error:
             return WhatIf(edit, refused=f"{edit.flag}: {error}", base_picodollars=self.base.picodollars)
         bill = self._bill(edited.calls, edited.settings, edited.table)
         given = ("times, answers and results of tools as logged", *edited.given)
@@ -200,17 +208,17 @@ def _as_seen(calls: Sequence[Call], seen: Sequence[Predicted]) -> list[Call]:
 def _ttl(sessions: Sessions, value: str) -> Edited:
     lifetimes = sessions.lifetimes()
     if not lifetimes:
-        raise UsageError("these models' provider has no lifetimes to choose", got=value)
+        raise NotInLogs("these models' provider has no lifetimes to choose", got=value)
     if value not in lifetimes:
-        raise UsageError("not a lifetime", got=repr(value), expected=", ".join(lifetimes))
+        raise UsageError("not a lifetime", where="--ttl", got=repr(value), expected=", ".join(lifetimes))
     return sessions.edited(ttl=value)
 
 
 def _mark(sessions: Sessions, value: str) -> Edited:
     if value != "second-last":
-        raise UsageError("not a breakpoint", got=repr(value), expected="second-last")
+        raise UsageError("not a breakpoint", where="--mark", got=repr(value), expected="second-last")
     if not sessions.lifetimes():
-        raise UsageError("these models' provider has no breakpoints", got=value)
+        raise NotInLogs("these models' provider has no breakpoints", got=value)
     return sessions.edited(marks_before=True)
 
 
@@ -227,7 +235,7 @@ def _sorted_tools(sessions: Sessions, value: str) -> Edited:
 
 def _frozen(sessions: Sessions, value: str) -> Edited:
     if value != "system":
-        raise UsageError("not a part of prompts", got=repr(value), expected="system")
+        raise UsageError("not a part of prompts", where="--freeze", got=repr(value), expected="system")
     first: dict[str, list[Segment]] = {}
     owners = owners_of(sessions.sized)
     chains = {id(each.prompt): owners[each.call.conversation.chain] for each in sessions.sized}
@@ -242,10 +250,10 @@ def _frozen(sessions: Sessions, value: str) -> Edited:
 
 
 def _with_prompts(sessions: Sessions, kind: str, edit: Callable[[list[Segment]], list[Segment]]) -> Edited:
-    """Return the sessions with prompts edited; UsageError if no log has the texts of this kind."""
+    """Return the sessions with prompts edited; NotInLogs if none has the texts of this kind."""
     if not any(part.kind == kind and part.size_bytes for each in sessions.sized for part in each.prompt):
         what = f"the logs have no texts of {kind} (Claude Code before 2.1.267)"
-        raise UsageError(what, hint="a log of a newer release has them")
+        raise NotInLogs(what, hint="a log of a newer release has them")
     calls = [msgspec.structs.replace(each, prompt=edit(each.prompt)) for each in sessions.sized]
     return sessions.edited(calls)
 
@@ -257,7 +265,7 @@ def _compacted(sessions: Sessions, value: str) -> Edited:
     whole = without_compactions(sessions.sized, edit.instruction_tokens)
     calls = _contexts(whole, edit)
     if len(calls) == len(whole) == len(sessions.sized):
-        raise UsageError(f"no prompt has more than {limit:,} tokens", got=value)
+        raise NotInLogs(f"no prompt has more than {limit:,} tokens", got=value)
     window = f"a context window of {WINDOW_TOKENS:,} tokens"
     return msgspec.structs.replace(sessions.edited(calls), given=(said, *([window] if "%" in value else [])))
 
@@ -265,7 +273,7 @@ def _compacted(sessions: Sessions, value: str) -> Edited:
 def _dropped(sessions: Sessions, value: str) -> Edited:
     edit = context_of(Edit("drop-results-older", value), sessions.context)
     if not any(part.kind == "tool_result" for each in sessions.sized for part in each.prompt):
-        raise UsageError("the logs have no results of tools")
+        raise NotInLogs("the logs have no results of tools")
     said = f"a placeholder of {edit.placeholder_tokens} tokens for each dropped result"
     return msgspec.structs.replace(sessions.edited(_contexts(sessions.sized, edit)), given=(said,))
 
@@ -276,7 +284,12 @@ def context_of(edit: Edit, sizes: ContextEdit) -> ContextEdit:
         limit = parse_compact_at(edit.value, WINDOW_TOKENS)
         return msgspec.structs.replace(sizes, compact_at_tokens=limit)
     if not edit.value.isdecimal():
-        raise UsageError("not a number of results", got=repr(edit.value), expected="such as 5")
+        raise UsageError(
+            "not a number of results",
+            where="--drop-results-older",
+            got=repr(edit.value),
+            expected="such as 5",
+        )
     return msgspec.structs.replace(sizes, kept_results=int(edit.value))
 
 
@@ -321,7 +334,7 @@ def _provider(sessions: Sessions, value: str) -> Edited:
     row = sessions.table.row(model, sessions.sized[0].call.start_ns)
     if row is None or row[0].provider != provider:
         hint = why_unpriced(provider) or "--price FILE adds a table"
-        raise UsageError("no prices of this model", got=value, hint=hint)
+        raise UsageError("no prices of this model", where="--provider", got=repr(value), hint=hint)
     calls = [
         msgspec.structs.replace(
             each,
