@@ -91,7 +91,7 @@ class Replay:
             read = min(self._known.lapsed.get(asked.head, 0), evidence.expected)
         read = max(read, min(self._settings.warm.get(call.id, 0), asked.total))
         read = asked.rules.stepped(read) if asked.rules.step_tokens else read
-        counts = None if self._settings.is_blind else split(call.counts)
+        counts = None if self._settings.is_blind else split(call.counts) if asked.has_marks else call.counts
         cause = cause_of(evidence, read, counts)
         tail = min(asked.total - read, self._known.tails.get(call.conversation.chain, 0))
         written = asked.total - read - tail if asked.has_marks and asked.total >= asked.minimum else 0
@@ -142,6 +142,9 @@ class Replay:
             total = call.counts.prompt
         else:
             total = self._known.tokens(call.model, prompts.segments(prompt.tail))
+        if before is not None and before.prompt.scope != prompt.scope:
+            size = self._head_tokens(prompts.name(before.prompt.head))
+            self._guessed.setdefault(prompts.name(prompt.head), size or 0)
         return Asked(call, rules, price, prompts, prompt, total, before, is_stripped)
 
     def _shared(self, prompts: Prompts, call: Call) -> list[Head]:
@@ -149,17 +152,18 @@ class Replay:
         scope, found = scope_of(call), []
         for each in self._known.shared.names(call.conversation):
             name = prompts.unknown_name(scope, each)
-            tokens, opening = self._known.heads.get(name), self._openings.get(name)
-            is_exact = tokens is not None
-            if tokens is None:
-                tokens = self._guessed.get(name) if opening is None else self._opened(opening)
-            found.append(Head(each, tokens, is_exact, prompts.keeps(name, call.start_ns)))
+            kept = prompts.keeps(name, call.start_ns)
+            found.append(Head(each, self._head_tokens(name), name in self._known.heads, kept))
         return found
 
-    def _opened(self, opening: Asked) -> int:
-        """Return the tokens of tools and system by the first prompt that had them."""
-        messages = [each for each in opening.call.added if each.kind not in HEAD]
-        return opening.total - self._known.tokens(opening.call.model, messages)
+    def _head_tokens(self, name: str) -> int | None:
+        """Return the tokens of tools and system: as read, or by the first prompt with them, else None."""
+        opening = self._openings.get(name)
+        if not name or name in self._known.heads or opening is None:
+            return self._known.heads.get(name, self._guessed.get(name))
+        kinds = HEAD if opening.head == name else HEAD[:1]
+        rest = [each for each in opening.call.added if each.kind not in kinds]
+        return opening.total - self._known.tokens(opening.call.model, rest)
 
     def _strips(self, call: Call, before: Ended, price: ModelPrice | None) -> bool:
         """Return True if a user's message is taken to remove earlier thinking: by the rule, or as seen."""
@@ -189,15 +193,8 @@ class Replay:
     def _size(self, asked: Asked, prefix: int) -> int:
         """Return the tokens of a prefix: as counts have shown, else by texts after the nearest known one."""
         prompts, rest = asked.prompts, list[Segment]()
-        if prefix in prompts.sizes:
-            return prompts.sizes[prefix]
-        opening = self._openings.get(prompts.name(prefix))
-        if opening is not None and prompts.name(prefix) not in self._known.heads:
-            return self._opened(opening)
-        if prompts.name(prefix) in self._guessed and prompts.name(prefix) not in self._known.heads:
-            return self._guessed[prompts.name(prefix)]
         for at in reversed(prompts.cache.path(prefix)):
-            size = prompts.sizes.get(at, self._known.heads.get(prompts.name(at)))
+            size = prompts.sizes.get(at, self._head_tokens(prompts.name(at)))
             if size is not None:
                 return size + self._known.tokens(asked.call.model, rest)
             rest += prompts.block(at)

@@ -34,6 +34,7 @@ class _Rollout:
 
     notes: Notes
     session: str = ""
+    folder: str = ""
     model: str = ""
     at_ns: int | None = None
     added: list[Piece] = field(default_factory=list)
@@ -48,6 +49,7 @@ class _Rollout:
             raise problem(number, "no line of a Codex session", row, "timestamp, type and payload")
         if kind == "session_meta":
             self.session = str(member(payload, "id") or self.session)
+            self.folder = str(member(payload, "cwd") or "")
         elif kind == "turn_context":
             self.model = str(member(payload, "model") or self.model)
         elif kind == "response_item":
@@ -84,6 +86,7 @@ class _Rollout:
         turn.anew, turn.answer_bytes = self.anew, sum(piece.size_bytes for piece in self.answer)
         turn.call = f"{row.get('timestamp')} {totals}"
         details = Details(f"{self.session}:{number}", time_ns(row.get("timestamp")) or at, answer=self.answer)
+        details.folder = self.folder
         details.event, details.provider = "compaction" if self.anew else "", "openai"
         turn.details = details
         self.totals, self.anew, self.added, self.at_ns, self.answer = totals, False, [], None, []
