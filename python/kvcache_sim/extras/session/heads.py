@@ -28,9 +28,13 @@ class Head(NamedTuple):
 
 @dataclass(slots=True)
 class Heads:
-    """The name of each conversation's tools and system; ``_folders`` has where each was first."""
+    """The name of each conversation's tools and system; ``_folders`` has where each was first.
+
+    ``is_shared``: a call has read what another folder's conversation left.
+    """
 
     of_chain: dict[str, str] = field(default_factory=dict)
+    is_shared: bool = False
     _folders: dict[str, str] = field(default_factory=dict)
 
     def names(self, whose: Conversation) -> list[str]:
@@ -52,7 +56,8 @@ class Heads:
             apart = 0 if head.tokens is None else abs(total - messages - head.tokens)
             near = head.tokens is None or apart <= messages // 2 + head.tokens // 4
             is_possible = head.tokens is None or head.tokens <= total
-            if is_possible and (head.is_kept or near) and (head.is_kept or self._is_of(head.name, whose)):
+            is_of = self._folders[head.name] == whose.folder or (head.is_kept and self.is_shared)
+            if is_possible and is_of and (head.is_kept or near):
                 fitting.append((not head.is_kept, apart, head.name))
         if fitting:
             self.of_chain[whose.chain] = min(fitting)[2]
@@ -72,7 +77,10 @@ class Heads:
         if mine is None or (mine.is_exact and mine.tokens == read):
             return False
         same = [head.name for head in heads if head.is_exact and head.tokens == read]
+        if read and not mine.is_exact:
+            same += [head.name for head in heads if head.is_kept and _is_near(head, read)]
         if same:
+            self.is_shared |= self._folders[same[0]] != call.conversation.folder
             self.of_chain[chain] = same[0]
         elif (read == 0 and mine.is_kept) or (read and mine.is_exact):
             self.of_chain[chain] = self.begin(call.conversation)
@@ -80,8 +88,10 @@ class Heads:
             return False
         return True
 
-    def _is_of(self, name: str, whose: Conversation) -> bool:
-        return self._folders[name] == whose.folder
+
+def _is_near(head: Head, tokens: int) -> bool:
+    """Return True if a length that is only estimated may be this one."""
+    return not head.is_exact and head.tokens is not None and abs(head.tokens - tokens) <= head.tokens // 4
 
 
 def _kind(whose: Conversation) -> str:
