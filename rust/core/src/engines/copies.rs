@@ -29,8 +29,11 @@ pub struct Copies {
     arriving_blocks: u64,
     /// Keys of the tier below that are being written, with the move.
     writing: KeyMap<u64, MoveId>,
-    /// For each block the moves that read it.
-    leaving: BTreeMap<u32, BTreeSet<MoveId>>,
+    /// For each block a move that reads it, and the number of blocks that have one.
+    reader: Vec<MoveId>,
+    leaving_blocks: u64,
+    /// Further moves that read a block.
+    further: BTreeMap<u32, BTreeSet<MoveId>>,
 }
 
 impl Copies {
@@ -42,7 +45,9 @@ impl Copies {
             arriving: vec![NO_MOVE; capacity_blocks as usize + 1],
             arriving_blocks: 0,
             writing: KeyMap::default(),
-            leaving: BTreeMap::new(),
+            reader: vec![NO_MOVE; capacity_blocks as usize + 1],
+            leaving_blocks: 0,
+            further: BTreeMap::new(),
         }
     }
 
@@ -93,14 +98,19 @@ impl Copies {
 
     /// Returns true if no block of the pool is being read.
     pub fn none_leaves(&self) -> bool {
-        self.leaving.is_empty()
+        self.leaving_blocks == 0
     }
 
     /// Adds the moves that still read a block.
     pub fn add_readers(&self, block: u32, waits: &mut BTreeSet<MoveId>) {
-        if let Some(reads) = self.leaving.get(&block) {
-            waits.extend(reads);
-        }
+        waits.extend(self.readers_of(block));
+    }
+
+    fn readers_of(&self, block: u32) -> impl Iterator<Item = MoveId> + '_ {
+        let first = self.reader[block as usize];
+        let further = self.further.get(&block).into_iter().flatten();
+        let first = Some(first).filter(|&id| id != NO_MOVE);
+        first.into_iter().chain(further.copied())
     }
 
     /// Starts a copy after given moves.
@@ -155,7 +165,11 @@ impl Copies {
         let id = self.start(copy, &[]);
         self.is_written(new, id);
         for block in blocks {
-            self.leaving.entry(block).or_default().insert(id);
+            match std::mem::replace(&mut self.reader[block as usize], id) {
+                NO_MOVE => self.leaving_blocks += 1,
+                other if other == id => (),
+                other => drop(self.further.entry(block).or_default().insert(other)),
+            }
         }
         id
     }
@@ -181,14 +195,23 @@ impl Copies {
             }
         }
         for block in &copy.blocks {
-            if let Some(reads) = self.leaving.get_mut(block) {
-                reads.remove(&id);
-                if reads.is_empty() {
-                    self.leaving.remove(block);
-                }
-            }
+            self.read_ends(*block, id);
         }
         Ok(copy)
+    }
+
+    /// Removes a move from those that read a block.
+    fn read_ends(&mut self, block: u32, id: MoveId) {
+        let mut further = self.further.remove(&block).unwrap_or_default();
+        further.remove(&id);
+        let reader = &mut self.reader[block as usize];
+        if *reader == id {
+            *reader = further.pop_first().unwrap_or(NO_MOVE);
+            self.leaving_blocks -= u64::from(*reader == NO_MOVE);
+        }
+        if !further.is_empty() {
+            self.further.insert(block, further);
+        }
     }
 
     /// Returns true if copies were decided since the last `take_orders`.
@@ -214,9 +237,10 @@ impl Copies {
         let read: BTreeSet<(u32, MoveId)> = down
             .flat_map(|(id, copy)| copy.blocks.iter().map(move |&block| (block, id)))
             .collect();
-        let reads = self.leaving.iter();
-        let kept = reads.flat_map(|(&block, moves)| moves.iter().map(move |&id| (block, id)));
-        if !read.iter().copied().eq(kept) {
+        let blocks = (0..).zip(&self.reader).map(|(block, _): (u32, _)| block);
+        let kept = blocks.flat_map(|block| self.readers_of(block).map(move |id| (block, id)));
+        let leaving = self.reader.iter().filter(|&&id| id != NO_MOVE).count() as u64;
+        if read != kept.collect() || leaving != self.leaving_blocks {
             return Err("I3: a block is copied down and not kept".into());
         }
         Ok(())

@@ -63,10 +63,8 @@ impl Below for OffloadBelow {
             return LookUp::Nothing;
         }
         let (end, keys) = (chunks.end * per, prompt.chunk_keys(chunks));
-        if keys
-            .iter()
-            .any(|&key| pool.copies.written_by(key) != NO_MOVE)
-        {
+        let is_written = |&key: &u64| pool.copies.written_by(key) != NO_MOVE;
+        if pool.copies.writing_blocks() > 0 && keys.iter().any(is_written) {
             return LookUp::Later;
         }
         if end < in_pool + per {

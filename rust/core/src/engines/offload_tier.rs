@@ -1,7 +1,7 @@
 //! vLLM's CPU offloading tier (0.33.0, `vllm/v1/kv_offload`): keys that requests find, load, offer and have
 //! used.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 use std::hash::BuildHasherDefault;
 
 use super::key_index::{KeyHasher, KeyMap};
@@ -53,7 +53,62 @@ impl KeyUse {
 }
 
 /// Keys that a running request has used, by index in its prompt.
-pub type UsedKeys = BTreeMap<u32, KeyUse>;
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub struct UsedKeys {
+    slots: Vec<u32>,
+    uses: Vec<KeyUse>,
+}
+
+impl UsedKeys {
+    /// Returns true if no key was used.
+    pub fn is_empty(&self) -> bool {
+        self.slots.is_empty()
+    }
+
+    /// Returns indices and uses, ascending.
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = (u32, KeyUse)> + '_ {
+        self.slots.iter().copied().zip(self.uses.iter().copied())
+    }
+
+    /// Returns the use at an index.
+    pub fn get(&self, slot: u32) -> Option<KeyUse> {
+        self.position(slot).ok().map(|at| self.uses[at])
+    }
+
+    /// Sets the use at an index, unless there is one that `stays`.
+    pub fn set(&mut self, slot: u32, used: KeyUse, stays: impl Fn(KeyUse) -> bool) {
+        match self.position(slot) {
+            Ok(at) if stays(self.uses[at]) => (),
+            Ok(at) => self.uses[at] = used,
+            Err(at) => {
+                self.slots.insert(at, slot);
+                self.uses.insert(at, used);
+            }
+        }
+    }
+
+    fn position(&self, slot: u32) -> Result<usize, usize> {
+        match self.slots.last() {
+            Some(&last) if last >= slot => self.slots.binary_search(&slot),
+            _ => Err(self.slots.len()),
+        }
+    }
+}
+
+impl FromIterator<(u32, KeyUse)> for UsedKeys {
+    fn from_iter<I: IntoIterator<Item = (u32, KeyUse)>>(uses: I) -> Self {
+        let mut used = Self::default();
+        uses.into_iter()
+            .for_each(|(slot, one)| used.set(slot, one, |_| false));
+        used
+    }
+}
+
+impl<const N: usize> From<[(u32, KeyUse); N]> for UsedKeys {
+    fn from(uses: [(u32, KeyUse); N]) -> Self {
+        uses.into_iter().collect()
+    }
+}
 
 /// Eviction policy of the tier.
 pub trait OffloadPolicy: std::fmt::Debug {
@@ -63,6 +118,10 @@ pub trait OffloadPolicy: std::fmt::Debug {
     fn contains(&self, key: u64) -> bool;
     /// Notifies the policy of the keys about to be stored, in order.
     fn offer(&mut self, keys: &[u64]);
+    /// Returns true if it goes by those keys.
+    fn learns_offers(&self) -> bool {
+        true
+    }
     /// Removes `blocks` keys that `is_kept` does not protect; removes none and returns None if there are too
     /// few.
     fn evict(&mut self, blocks: usize, is_kept: &dyn Fn(u64) -> bool) -> Option<Vec<u64>>;
@@ -183,18 +242,18 @@ impl OffloadTier {
         is_in_use: &dyn Fn(u64) -> bool,
     ) -> Offered {
         let keys = self.counts.often(keys);
-        let absent = keys.iter().filter(|&&key| !self.policy.contains(key));
-        let new: Vec<u64> = absent.copied().filter(|&key| missed.insert(key)).collect();
-        self.policy.offer(&new);
+        if self.policy.learns_offers() {
+            let absent = keys.iter().filter(|&&key| !self.policy.contains(key));
+            let new: Vec<u64> = absent.copied().filter(|&key| missed.insert(key)).collect();
+            self.policy.offer(&new);
+        }
         self.store(keys, is_in_use)
     }
 
     fn store(&mut self, keys: Vec<u64>, is_in_use: &dyn Fn(u64) -> bool) -> Offered {
-        let new: Vec<u64> = keys
-            .iter()
-            .copied()
-            .filter(|&key| !self.policy.contains(key))
-            .collect();
+        let here: Vec<bool> = keys.iter().map(|&key| self.policy.contains(key)).collect();
+        let absent = keys.iter().zip(&here).filter(|(_, &is_here)| !is_here);
+        let new: Vec<u64> = absent.map(|(&key, _)| key).collect();
         let shortfall = (self.policy.resident() + new.len()).saturating_sub(self.capacity);
         let victims = match shortfall {
             0 => Some(Vec::new()),
@@ -210,13 +269,11 @@ impl OffloadTier {
         } else {
             Access::Stored
         };
-        let accesses = keys
-            .iter()
-            .map(|&key| {
-                let is_here = self.policy.contains(key);
-                KeyUse::new(key, if is_here { Access::Reused } else { missing })
-            })
-            .collect();
+        // what is offered is not evicted for it
+        let accesses = keys.iter().zip(here).map(|(&key, is_here)| {
+            KeyUse::new(key, if is_here { Access::Reused } else { missing })
+        });
+        let accesses = accesses.collect();
         if !is_refused {
             new.iter().for_each(|&key| self.policy.insert(key));
         }

@@ -24,6 +24,12 @@ impl Rank {
     }
 }
 
+/// Mark of a key that no request has used yet.
+const UNUSED: Rank = Rank {
+    request: 0,
+    slot: Reverse(u32::MAX),
+};
+
 /// Keys with ranks, the lowest evicted first.
 ///
 /// A request takes a rank at its first access. Its keys get this rank if theirs is lower. At the request's end each
@@ -34,6 +40,9 @@ pub struct RankedLru {
     order: BTreeSet<(Rank, u64)>,
     of_request: KeyMap<u64, u64>,
     last: u64,
+    /// Keys that were inserted since the last eviction and all had their first use, and the number that had not.
+    inserted: Vec<u64>,
+    unused: usize,
 }
 
 impl RankedLru {
@@ -42,11 +51,28 @@ impl RankedLru {
         self.last
     }
 
+    /// Gives a key that is there a rank.
     fn give(&mut self, key: u64, rank: Rank) {
-        if let Some(before) = self.ranks.insert(key, rank) {
-            self.order.remove(&(before, key));
+        match self.ranks.insert(key, rank) {
+            Some(UNUSED) => {
+                self.unused -= 1;
+                if self.unused == 0 {
+                    self.inserted.clear();
+                }
+            }
+            Some(before) => drop(self.order.remove(&(before, key))),
+            None => (),
         }
         self.order.insert((rank, key));
+    }
+
+    /// Ranks keys that no request has used yet below all others.
+    fn rank_unused(&mut self) {
+        for key in std::mem::take(&mut self.inserted) {
+            if self.ranks.get(&key) == Some(&UNUSED) {
+                self.give(key, Rank::alone(0));
+            }
+        }
     }
 }
 
@@ -60,12 +86,19 @@ impl OffloadPolicy for RankedLru {
     }
 
     fn keys(&self) -> Box<dyn Iterator<Item = u64> + '_> {
-        Box::new(self.order.iter().map(|&(_, key)| key))
+        let unused = |key: &u64| self.ranks.get(key) == Some(&UNUSED);
+        let inserted = self.inserted.iter().copied().filter(unused);
+        Box::new(inserted.chain(self.order.iter().map(|&(_, key)| key)))
     }
 
     fn offer(&mut self, _: &[u64]) {}
 
+    fn learns_offers(&self) -> bool {
+        false
+    }
+
     fn evict(&mut self, blocks: usize, is_kept: &dyn Fn(u64) -> bool) -> Option<Vec<u64>> {
+        self.rank_unused();
         let may_go = self.order.iter().filter(|&&(_, key)| !is_kept(key));
         let victims: Vec<(Rank, u64)> = may_go.take(blocks).copied().collect();
         if victims.len() < blocks {
@@ -80,7 +113,10 @@ impl OffloadPolicy for RankedLru {
 
     /// Inserts a key below all others; it gets a rank once a request has used it.
     fn insert(&mut self, key: u64) {
-        self.give(key, Rank::alone(0));
+        if self.ranks.insert(key, UNUSED).is_none() {
+            self.inserted.push(key);
+            self.unused += 1;
+        }
     }
 
     fn access_by(&mut self, request: u32, used: &UsedKeys) {
@@ -95,7 +131,7 @@ impl OffloadPolicy for RankedLru {
                 rank
             }
         };
-        for (&slot, &KeyUse { key, .. }) in used {
+        for (slot, KeyUse { key, .. }) in used.iter() {
             let rank = Rank {
                 request: rank,
                 slot: Reverse(slot),

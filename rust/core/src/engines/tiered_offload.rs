@@ -108,7 +108,8 @@ impl TieredOffload {
             self.counts.evicted += victims;
             // The request's other resident keys share its rank.
             let promoted = KeyUse::new(key, Access::Stored);
-            self.running[request as usize].used.insert(slot, promoted);
+            let used = &mut self.running[request as usize].used;
+            used.set(slot, promoted, |_| false);
             let used = UsedKeys::from([(slot, promoted)]);
             self.policy.access_by(request, &used);
         }
@@ -119,7 +120,7 @@ impl TieredOffload {
     pub fn load(&mut self, request: u32, first: u32, keys: &[u64]) {
         let used = &mut self.running[request as usize].used;
         for (slot, &key) in (first..).zip(keys) {
-            used.entry(slot).or_insert(KeyUse::new(key, Access::Reused));
+            used.set(slot, KeyUse::new(key, Access::Reused), |_| true);
         }
         if !used.is_empty() {
             self.policy.access_by(request, used);
@@ -150,11 +151,9 @@ impl TieredOffload {
         }
         let used = &mut self.running[request as usize].used;
         for ((slot, &key), &is_new) in (first..).zip(keys).zip(&is_new) {
-            let before = used.get(&slot);
-            if before.is_none_or(|before| before.access == Access::Refused) {
-                let access = if is_new { missing } else { Access::Reused };
-                used.insert(slot, KeyUse::new(key, access));
-            }
+            let access = if is_new { missing } else { Access::Reused };
+            let stays = |before: KeyUse| before.access != Access::Refused;
+            used.set(slot, KeyUse::new(key, access), stays);
         }
         self.policy.access_by(request, used);
         missing == Access::Stored
@@ -163,7 +162,7 @@ impl TieredOffload {
     /// Refreshes the used keys of a finished request, the first of them last.
     pub fn finish(&mut self, request: u32) {
         let ended = std::mem::take(&mut self.running[request as usize]);
-        for used in ended.used.into_values().rev() {
+        for (_, used) in ended.used.iter().rev() {
             self.policy.finish(used.key, used.access);
         }
     }

@@ -130,9 +130,11 @@ impl UsedTier {
     /// Refreshes the keys that a finished request has used.
     pub fn finish(&mut self, request: u32) {
         let used = std::mem::take(&mut self.used[request as usize]).keys;
-        let mut used: Vec<(u32, KeyUse)> = used.into_iter().collect();
+        let mut used: Vec<(u32, KeyUse)> = used.iter().collect();
         // Of equal positions the later group becomes the older.
-        used.sort_by_key(|&(slot, _)| (slot / self.groups, Reverse(slot % self.groups)));
+        if self.groups > 1 {
+            used.sort_by_key(|&(slot, _)| (slot / self.groups, Reverse(slot % self.groups)));
+        }
         let used: Vec<KeyUse> = used.into_iter().map(|(_, used)| used).collect();
         self.tier.finish(&used);
         self.tier.policy.ended(request);
@@ -142,15 +144,11 @@ impl UsedTier {
     /// those just stored; the first use that was not refused is the one that counts at the request's end.
     fn access(&mut self, request: u32, uses: UsedKeys) {
         let used = &mut self.used[request as usize].keys;
-        let learns = |slot, access| access == Access::Stored || !used.contains_key(slot);
-        let new = uses.iter().filter(|&(slot, at)| learns(slot, at.access));
-        let new = new.map(|(&slot, &at)| (slot, at)).collect();
-        self.tier.policy.access_by(request, &new);
-        for (slot, at) in uses {
-            let before = used.entry(slot).or_insert(at);
-            if before.access == Access::Refused {
-                *before = at;
-            }
+        let learns = |slot, at: KeyUse| at.access == Access::Stored || used.get(slot).is_none();
+        let new = uses.iter().filter(|&(slot, at)| learns(slot, at));
+        self.tier.policy.access_by(request, &new.collect());
+        for (slot, at) in uses.iter() {
+            used.set(slot, at, |before| before.access != Access::Refused);
         }
     }
 
