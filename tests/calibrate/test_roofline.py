@@ -4,16 +4,14 @@ import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from kvcache_sim.base.errors import UsageError
 from kvcache_sim.model.gpus import load_gpu
-from kvcache_sim.model.kv_capacity import EngineMemory, kv_blocks
 from kvcache_sim.model.model_file import load_model, model_names
 from kvcache_sim.model.roofline import roofline_step_time
 from kvcache_sim.model.roofline_name import parse_roofline
 from kvcache_sim.model.step_time import StepBatch
 from kvcache_sim.model.step_times import load_step_time, nearest_source, step_time_names
 from step_batches import batches, more_of_one_thing
-from support.product.models import gpu_names, kv_capacity, measured_on
+from support.product.models import gpu_names, measured_on
 
 
 def needed_degree(model: str, gpu: str) -> int:
@@ -147,19 +145,6 @@ def test_the_table_source_reads_measured_iterations_through(tmp_path):
         assert model.step(StepBatch((), n, 1000 * n, 1000)) == pytest.approx((10 + n / 10) * 1e6, rel=0.01)
     assert model.step(StepBatch(((1000, 0),))) == pytest.approx(40e6, rel=0.02)
     assert model.step(StepBatch(((2000, 0),))) == pytest.approx(60e6, rel=0.05)
-
-
-def test_blocks_from_memory():
-    llama, h100, engine = load_model("llama-3-8b"), load_gpu("h100"), EngineMemory()
-    capacity = kv_capacity(llama, h100, 1, engine)
-    assert kv_blocks("llama", capacity, 16 * 131_072) == capacity.kv_bytes // (16 * 131_072)
-    half = kv_capacity(llama, h100, 2, engine)
-    assert kv_blocks("llama", half, 16 * 131_072 // 2) > 2 * kv_blocks("llama", capacity, 16 * 131_072)
-    with pytest.raises(UsageError, match="does not fit"):
-        kv_capacity(load_model("llama-3-70b"), load_gpu("rtx4090"), 1, engine)
-    tight = kv_capacity(load_model("qwen3-32b"), h100, 1, EngineMemory(0.78))
-    with pytest.raises(UsageError, match="qwen3-32b leaves no memory for a KV block of 4,194,304 bytes"):
-        kv_blocks("qwen3-32b", tight, 16 * 262_144)
 
 
 def test_a_rooflines_points_and_the_names_of_its_degrees():

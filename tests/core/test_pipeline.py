@@ -84,22 +84,6 @@ def test_no_more_batches_are_in_flight_than_stages():
     assert run.requests["first_token_ns"][2] > at_once[2][1]
 
 
-@pytest.mark.parametrize(
-    ("scheduler", "ends", "stages", "most"),
-    [
-        ("kvsim", "length", 1, 1),
-        ("vllm", "none", 1, 1),
-        ("vllm", "length", 1, 2),
-        ("vllm", "stop-token", 1, 2),
-        ("vllm", "length", 3, 4),
-        ("vllm", "none", 3, 3),
-    ],
-)
-def test_steps_in_flight_are_those_of_the_scheduler(scheduler, ends, stages, most):
-    replica = ReplicaSettings(scheduler=scheduler, async_scheduling=ends, stages=stages)
-    assert replica.steps_in_flight == most
-
-
 def flow_shop(durations: list[int], times: list[int], stages: int) -> list[tuple[int, int]]:
     """Begin and end of each step by the recurrence of a line of machines, cell by cell."""
     left = np.zeros((len(durations) + 1, stages + 1), np.int64)
