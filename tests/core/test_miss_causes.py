@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from kvcache_sim import _core
 from kvcache_sim.cache.settings import CacheSettings, PrefixViewSettings
@@ -70,7 +70,27 @@ def timed_runs(draw):
     )
 
 
+def pair(admitted_ns: int):
+    """Return a prompt of two blocks whose first token comes at 5 ns, and the same prompt, admitted then or later."""
+    each = np.array([0, admitted_ns]), np.array([5, 20]), np.array([9, 30])
+    ids, none = np.array([0, 1] * 2, np.uint32), np.full(2, -1, np.int32)
+    before = (
+        np.array([0, 2, 4]),
+        ids,
+        4,
+        4,
+        none,
+        np.ones(2, bool),
+        np.zeros(2, np.int64),
+        none.astype(np.int64),
+    )
+    lengths = np.full(2, 8), np.ones(2, np.int64), np.zeros(2, np.int64)
+    return (*before, *lengths, *each, np.zeros(2, np.int64), np.zeros(2, np.uint8), True)
+
+
 @examples(300)
+@example(pair(4))
+@example(pair(5))
 @given(timed_runs())
 def test_timed_causes_are_those_of_the_model(run):
     tokens, idle_ns = _core.timed_miss_tokens(*run)

@@ -52,8 +52,10 @@ def host(
     settings = found.times.settings()
     for key, value, low, high in zip(settings, found.times, found.low, found.high, strict=True):
         typer.echo(f"{'replica.' + key:36}{value:10.4g}{f'{low:.4g} to {high:.4g}':>22}  {_UNITS[key]}")
-    for name, (without, own) in found.errors.items():
-        typer.echo(f"{name} of requests held out: mean |error| {own:.1f} %, without a host {without:.1f} %")
+    for name, (without, fitted) in found.errors.items():
+        typer.echo(
+            f"{name} of requests held out: mean |error| {fitted:.1f} %, without a host {without:.1f} %"
+        )
     given = {"step_time": step_time, "host": "none", **settings}
     if eager_chunks and found.times.launch:
         given["eager_chunks"] = "true"

@@ -144,12 +144,12 @@ def _first_of_each(rows: _Rows, lanes: int, entry: Entry) -> _Rows:
     """Return a lane's warm-up: its first rows by start, of which one is left, or all its rows in turn."""
     chosen = []
     for lane in range(lanes):
-        own = np.flatnonzero(rows.play == lane)
-        own = own[np.argsort(rows.starts_ns[own], kind="stable")]
+        played = np.flatnonzero(rows.play == lane)
+        played = played[np.argsort(rows.starts_ns[played], kind="stable")]
         if entry.warmup == "advance":
-            chosen.append(own[:-1][: entry.warmup_requests])
+            chosen.append(played[:-1][: entry.warmup_requests])
         else:
-            chosen.append(np.resize(own, entry.warmup_requests if len(own) else 0))
+            chosen.append(np.resize(played, entry.warmup_requests if len(played) else 0))
     return rows.take(np.concatenate(chosen))
 
 

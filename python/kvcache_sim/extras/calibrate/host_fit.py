@@ -122,10 +122,10 @@ def fit_host(
     ]
     low, high = np.percentile(np.array(drawn), (5, 95), axis=0)
     none = problem.errors(HostTimes(0.0, 0.0, 0.0, 0.0))
-    own = problem.errors(found)
+    fitted = problem.errors(found)
     rows = {"TPOT": out & ~sums.to_first, "TTFT": out & sums.to_first}
     errors = {
-        name: (100 * float(np.abs(none[at]).mean()), 100 * float(np.abs(own[at]).mean()))
+        name: (100 * float(np.abs(none[at]).mean()), 100 * float(np.abs(fitted[at]).mean()))
         for name, at in rows.items()
         if at.any()
     }
