@@ -113,16 +113,6 @@ def test_a_chunks_past_and_the_decodes_in_its_step_in_closed_form():
         step_table(replace(table, past_base_ns=past[:2]))
 
 
-def test_what_no_graph_holds_takes_as_long_as_its_launch():
-    table = StepTimeTable(
-        np.array([0, 10, 20, 30, 40]), np.array([0, 5, 6, 7]), launch_ns=35, captured_tokens=2
-    )
-    assert [table.step(StepBatch(((1, 0),), 1)), table.step(StepBatch(((2, 0),)))] == [20, 20]
-    assert table.step(StepBatch((), 2)) == 6
-    assert [table.step(StepBatch(((2, 0),), 1)), table.step(StepBatch((), 3))] == [35, 35]
-    assert table.step(StepBatch(((4, 0),))) == 40
-
-
 def test_what_is_not_linear_is_read_from_grids_by_hand():
     """By sequences and the KV of one, rounded down; for each chunk with a past by its tokens and that."""
     by_hand = {(2, 0): -9, (2, 1): -6, (1, 2): -3, (3, 0): -3, (3, 1): -1, (4, 3): 6, (6, 1): 17, (8, 9): 33}

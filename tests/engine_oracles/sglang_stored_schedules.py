@@ -1,7 +1,8 @@
 """SGLang's own Scheduler over HiCache with a storage, against ``replica.scheduler: sglang``.
 
-As ``sglang_schedules``, with the threads of the engine's controller under the virtual clock (``sglang_threads``); drawn
-besides: the storage's size and speed, the threshold of a prefetch, how long a request waits for it. FOLDER STREAMS FIRST.
+As ``sglang_schedules``, with the threads of the engine's controller under the virtual clock (``sglang_threads``).
+Drawn besides: the storage's size and speed, the threshold of a prefetch, how long a request waits for it.
+FOLDER STREAMS FIRST.
 """
 
 from __future__ import annotations
