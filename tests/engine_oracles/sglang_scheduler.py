@@ -10,6 +10,7 @@ import sys
 from array import array
 from fractions import Fraction
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -86,8 +87,9 @@ def load(wheel: Path) -> Real:
         "allocator": "mem_cache.allocator.base",
         "hybrid": "mem_cache.hybrid_cache.hybrid_cache_controller",
         "common": "mem_cache.common",
-        "poll_timer": "utils.poll_timer",
     }
+    if find_spec(_SRT + "utils.poll_timer"):
+        names["poll_timer"] = "utils.poll_timer"
     real = Real(**{name: import_module(_SRT + at) for name, at in names.items()}, stubbed=finder.stubbed)
     real.storage = sglang_storage.load()
     _of_other_kinds(real)
@@ -138,7 +140,8 @@ def configure(real: Real, engine: Any) -> None:
     """Set the values of the engine's configuration that decide, and its clock."""
     asked = engine.asked
     own = asked.settings
-    real.poll_timer.time = Fields(perf_counter=lambda: Fraction(engine.now, 10**9))
+    if asked.storage is not None:
+        real.poll_timer.time = Fields(perf_counter=lambda: Fraction(engine.now, 10**9))
     memory = Fields(
         hicache_write_policy=asked.write_policy,
         hicache_host_memory_mode="cache",

@@ -29,8 +29,10 @@ impl EngineScheduler for SglangScheduler {
         let sequence = Sequence::new(&desk.replica.requests[slot]);
         self.sequences.put(slot, sequence);
         self.waiting.push(slot);
-        desk.store.use_threads();
-        self.prefetches.arrives(slot);
+        if desk.store.has_storage() {
+            desk.store.use_threads();
+            self.prefetches.arrives(slot);
+        }
         if self.steps.flight.is_none() {
             let known_ns = self.boundary_ns.unwrap_or(u64::MAX);
             self.boundary_ns = Some(known_ns.min(desk.now_ns.max(self.blocked_ns)));

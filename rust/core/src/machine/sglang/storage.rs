@@ -78,9 +78,7 @@ impl SglangScheduler {
     /// Asks for the requests that have come since the last pass.
     pub(super) fn ask_arrived(&mut self, desk: &mut Desk<'_>) -> Answer<()> {
         for slot in std::mem::take(&mut self.prefetches.arrived) {
-            if self.waiting.contains(&slot) {
-                self.ask(desk, slot, None)?;
-            }
+            self.ask(desk, slot, None)?;
         }
         Ok(())
     }
@@ -282,6 +280,7 @@ impl SglangScheduler {
     /// Ends the prefetch of a request that leaves.
     pub(super) fn drop_prefetch(&mut self, desk: &mut Desk<'_>, slot: Slot) -> Answer<()> {
         let request = self.sequences[slot].request;
+        self.prefetches.arrived.retain(|&arrived| arrived != slot);
         self.prefetches.forget(request);
         if desk.store.ongoing(request).is_some() {
             let ns = self.time_ns(desk)?;
