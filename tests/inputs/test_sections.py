@@ -200,7 +200,7 @@ WriteSection:73fb7172 PrefetchSection:52add8d8 FleetSection:46dd992a FleetEventS
 FaultSection:8683071a ScalingSection:1205d2b1 ScheduleSection:20b6b31d WarmupSection:8c875f44
 MeasureSection:e148c25a SloSection:228cda0f SloClassSection:9937e293 RetentionSection:91fe275a
 TenantsSection:2b243ce0 TenantSection:dd7e2037 ModelsSection:d5a3f25f ServedModelSection:a20f2221
-AdaptersSection:6c1a498b CostSection:59ee0158 MachineSection:80e9a839
+AdaptersSection:6c1a498b CostSection:ba909181 MachineSection:80e9a839
 """
 
 

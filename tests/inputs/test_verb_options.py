@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from kvcache_sim.cli import main
 from kvcache_sim.cli.former import current_words
-from support.verb_commands import commands
+from support.product.scenarios import commands
 
 #: Positional arguments that name one trace or log, as their metavar says; ``merge`` takes several traces.
 TRACES = {"TRACE", "[TRACE]"}

@@ -11,7 +11,7 @@ from kvcache_sim.scenario.cost import costs_by_batch, with_cost
 from kvcache_sim.scenario.load import scenario_from_text
 from support.product.scenarios import cost_of
 
-PRICES = "cost: {gpu_hour: 3.0, dram_gib_month: 7.3, nvme_gib_month: 0.73}\n"
+PRICES = "cost: {gpu_hour: 3.0, currency: EUR, dram_gib_month: 7.3, nvme_gib_month: 0.73}\n"
 TIERS = "tiers: {gpu: {capacity: 1GiB}, cpu: {capacity: 100GiB}, disk: {capacity: 1000GiB}}\n"
 SUMMARY = {
     "tokens": {"input": 3_000_000, "output": 1_000_000},
@@ -107,6 +107,9 @@ def test_prices_are_in_the_summary_and_change_no_digest(tmp_path, capsys):
     free, priced = found
     assert priced["digest"] == free["digest"]
     assert priced["cost"]["per_million_output_tokens"] > 0
+    assert priced["cost"]["currency"] == "EUR"
+    assert kvsim(["report", str(tmp_path / "priced"), "-o", str(tmp_path / "r.html")]) == 0
+    assert ">EUR " in (tmp_path / "r.html").read_text()
     assert "cost" not in free
     hashes = {load_run(tmp_path / name).manifest["config_hash"] for name in ("priced", "free")}
     assert len(hashes) == 1

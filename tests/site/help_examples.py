@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from kvcache_sim.cli.main import run
-from support.verb_commands import commands
+from support.product.scenarios import commands
 
 
 def examples() -> list[tuple[str, str]]:

@@ -23,8 +23,7 @@ from kvcache_sim.scenario.policy_kinds import POLICY_KINDS
 from kvcache_sim.workload.generate import KINDS
 from kvcache_sim.workload.readers.format import FORMATS
 from support.product.models import entry_names
-from support.product.scenarios import preset_names
-from support.verb_commands import commands
+from support.product.scenarios import commands, preset_names
 
 ROOT = Path(__file__).resolve().parents[2]
 LIST = "docs/data/public-names.txt"

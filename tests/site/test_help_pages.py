@@ -1,12 +1,15 @@
 """``kvsim help metrics`` and ``glossary`` say every figure and word; shells complete verbs and options."""
 
+import re
 import shutil
 import subprocess
+from pathlib import Path
 
 import pytest
 from kvcache_sim.cli import VERBS, main
 from kvcache_sim.metrics.figures import FIGURES
 from kvcache_sim.metrics.glossary import ALSO, WORDS
+from kvcache_sim.replay.miss_causes import MISS_CAUSES
 
 
 @pytest.mark.parametrize("topic", ["metrics", "glossary"])
@@ -59,6 +62,24 @@ def test_other_shells_get_every_verb(shell, capsys):
     assert all(verb in out for verb in VERBS)
     if shutil.which(shell):
         assert subprocess.run([shell, "-n", "/dev/stdin"], input=out, text=True, check=False).returncode == 0
+
+
+def test_help_knows_every_public_name(capsys):
+    """Keys with their values, options, figures, columns, outcomes, policies and the entries of catalogs."""
+    names = set()
+    for line in (Path(__file__).parents[2] / "docs/data/public-names.txt").read_text().splitlines():
+        kind, _, rest = line.partition(": ")
+        if kind != "kvcache_sim":  # Python's own help is of these
+            words = re.sub(r" (= .*|\[.*)", "", rest).split(" (")[0].split()
+            names.add(words[-1].removesuffix(":") if kind != "column" else rest.split(".")[1].split(":")[0])
+            names |= set(re.findall(r"[\w-]+", (re.findall(r"\(([^)]* \| [^)]*)\)", rest) or [""])[0]))
+    names |= {cause.name.replace("_", " ") for cause in MISS_CAUSES}
+    assert len(names) > 900
+    unknown = []
+    for name in sorted(names):
+        if main.run(["help", "--", name]) != 0:
+            unknown.append(name)
+    assert unknown == []
 
 
 def test_a_word_narrows_a_page(capsys):

@@ -3,6 +3,7 @@
 - ``main``       the entry point: finds the verb, runs it, and turns errors into a line and an exit code
 - ``called``     a line of ``kvsim`` from Python
 - ``declared``   options of verbs and their groups; a plain line is read without typer. ``verb``: typer's apps
+- ``commands``   every verb and subcommand as typer's parser sees it
 - ``run_options``, ``replay_options``, ``cells``  options that several verbs take
 - ``former``       former spellings of options; ``notices``: warnings and notes on stderr
 - ``progress``, ``sweep_progress``, ``reading``  live lines of progress

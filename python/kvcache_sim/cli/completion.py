@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
 import typer
 
 from kvcache_sim.cli import VERBS
+from kvcache_sim.cli.commands import commands
 from kvcache_sim.cli.declared import Argument
-from kvcache_sim.cli.verb import typer_app, verb_app
+from kvcache_sim.cli.verb import verb_app
 
 app = verb_app()
 
@@ -54,15 +54,9 @@ def completion(
 
 def _lines() -> Iterator[tuple[str, list[str]]]:
     """Yield each verb, and each verb with a subcommand, with the words that may follow it."""
-    from typer.main import get_command
-
-    for verb, (module, _) in VERBS.items():
-        command: Any = get_command(typer_app(importlib.import_module(module).app))
-        names = command.list_commands(None) if hasattr(command, "list_commands") else []
-        inner = {name: command.get_command(None, name) for name in names}
-        yield verb, [*inner, *_options(command)]
-        for name, sub in inner.items():
-            yield f"{verb} {name}", _options(sub)
+    for name, command in commands():
+        inner = command.list_commands(None) if hasattr(command, "list_commands") else []
+        yield name, [*inner, *_options(command)]
 
 
 def _options(command: Any) -> list[str]:

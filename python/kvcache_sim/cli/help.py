@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator
+from functools import cache
 from typing import Annotated
 
 import typer
 
 from kvcache_sim.base.errors import EXIT_CODES, UsageError
 from kvcache_sim.cli import VERBS
+from kvcache_sim.cli.commands import commands
 from kvcache_sim.cli.declared import Argument
 from kvcache_sim.cli.verb import verb_app
 
@@ -85,11 +88,67 @@ def _pages_by_word() -> dict[str, Callable[[str], str]]:
     return {"glossary": glossary_page, "metrics": metrics_page}
 
 
-def _page_of_word(word: str) -> str:
-    """Return the keys with their values, the figures and the terms that have a word; raises UsageError."""
+def _key_lines() -> Iterator[str]:
     from kvcache_sim.scenario.key_list import key_lines
+    from kvcache_sim.scenario.policy_kinds import POLICY_KINDS
 
-    pages = ["\n".join(line for line in key_lines() if word.lower() in line.lower())]
+    yield from key_lines()
+    for key, kind in POLICY_KINDS.items():
+        yield f"{'.'.join(map(str, key))} is one of {', '.join(kind.names)}: kvsim policies show NAME"
+
+
+def _column_lines() -> Iterator[str]:
+    """Yield each column of a run's tables, and each cause of a miss, with its meaning."""
+    from kvcache_sim.metrics import columns
+    from kvcache_sim.replay.miss_causes import MISS_CAUSES
+
+    tables = {
+        "requests": {**columns.REQUEST_COLUMNS, **columns.MISS_COLUMNS, **columns.SLO_COLUMNS},
+        "events": columns.EVENT_COLUMNS,
+        "series": columns.SERIES_COLUMNS,
+    }
+    for table, own in tables.items():
+        yield from (f"{table}.{name} ({one.dtype}): {one.meaning}" for name, one in own.items())
+    for cause in MISS_CAUSES:
+        yield f"cause of a miss, {cause.name.replace('_', ' ')} ({cause.name}): {cause.meaning}"
+
+
+def _name_lines() -> Iterator[str]:
+    """Yield the names of policies, presets, formats, generators and of the entries of the catalogs."""
+    from kvcache_sim.model.catalog import entry_names
+    from kvcache_sim.policies.table import POLICIES
+    from kvcache_sim.scenario.presets import preset_names
+    from kvcache_sim.workload.generate import KINDS
+    from kvcache_sim.workload.readers.format import FORMATS
+
+    for verb in ("models", "gpus", "channels", "step-times"):
+        for name in entry_names(verb.replace("-", "_")):
+            yield f"{name}: kvsim {verb} show {name}"
+    yield from (f"{row.example} (policy): {row.description}" for row in POLICIES)
+    yield from (f"preset:{name}: kvsim init preset:{name}" for name in preset_names())
+    yield from (f"{name} (trace format): {one.help}" for name, one in FORMATS.items())
+    yield from (f"{name} (workload.kind): kvsim trace generate {name}" for name in KINDS)
+
+
+def _option_lines() -> Iterator[str]:
+    """Yield each verb, and its options and arguments with the words that they take."""
+    for line, command in commands():
+        yield f"kvsim {line}: {(command.help or '').strip().partition(chr(10))[0]}"
+        for parameter in command.params:
+            meaning = " ".join((getattr(parameter, "help", "") or "").split())
+            words = "|".join(re.findall(r"'([^']*)'", str(parameter.type_descriptor.annotation)))
+            yield f"kvsim {line} {', '.join(parameter.opts)}{f' <{words}>' if words else ''}: {meaning}"
+
+
+@cache
+def _lines() -> tuple[tuple[str, ...], ...]:
+    """Return all lines, by kind."""
+    return tuple(tuple(lines()) for lines in (_key_lines, _column_lines, _name_lines, _option_lines))
+
+
+def _page_of_word(word: str) -> str:
+    """Return the keys, figures, terms, columns, names and options that have a word; raises UsageError."""
+    pages = ["\n".join(line for line in lines if word.lower() in line.lower()) for lines in _lines()]
     pages += [page for make in _pages_by_word().values() if "\n" in (page := make(word))]
     if not any(pages):
         topics = ", ".join(["metrics", "glossary", *TOPICS, *VERBS])

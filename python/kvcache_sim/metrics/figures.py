@@ -145,6 +145,7 @@ _MACHINES = (
 _COST = (
     Figure("cost.per_hour", "cost", "all GPUs and the GiB of lower tiers for an hour, at given prices"),
     Figure("cost.total", "cost", "cost.per_hour for the time from first arrival to last token"),
+    Figure("cost.currency", "", "currency of the prices; null: not named"),
     Figure("cost.per_million_output_tokens", "cost", "cost.total / million generated tokens"),
 )
 

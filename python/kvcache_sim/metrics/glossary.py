@@ -45,8 +45,8 @@ WORDS: dict[str, str] = {
     "preemption": "a running request loses its blocks and computes its tokens again",
     "eviction": "a block leaves a tier to free capacity: written down (demoted) or discarded",
     "saturated": "a run in which demand exceeds service, or waiting is over half of TTFT and over a step, at "
-    "mean and median. Service: the rate of one queue in which these arrivals wait as long. Its latencies "
-    "depend on the trace's length",
+    "mean and median. Service: the rate of one queue in which these arrivals wait as long. Where that is "
+    "below demand, latencies depend on the trace's length",
     "stall": "waiting for KV that is being loaded, not hidden under computing",
     "hand-over": "moving a prompt's KV from a prefill machine to a decode machine; P/D transfer",
     "lag": "of kvsim serve: wall-clock time from a token's simulated moment to its write; lag.parquet has a "
@@ -60,6 +60,13 @@ WORDS: dict[str, str] = {
     "as independent; the hull of the run and of two replays, at the slow and at the fast bound",
     "against the best": "of a cell of a sweep: its figure ÷ that of the best cell; of shares the difference; "
     "with the 95 % interval over batches of time or seeds, in pairs; equal if that holds no difference",
+    "outcome": "of a request's first look-up: CONVERSATIONAL_HIT (its own session's prefix), "
+    "CROSS_REQUEST_HIT (another's), MISS_FULL (nothing), FULL_HIT_NO_PREFILL_NEEDED, "
+    "CONVERSATIONAL_MISS_UNEXPECTED_PROMPT (a turn that does not continue its session)",
+    "status": "of a request: finished, rejected (it fits no machine), aborted (by its client), failed (lost "
+    "with its machine), turned_away (by a full queue)",
+    "event kind": "of events.parquet: arrive, admit, preempt, prefix_cache_event (a look-up), prefill_start, "
+    "first_token, finish, step, transfer (blocks over an edge), evict",
     "knee": "the cache size from which more capacity starts to pay less",
     "working set": "the cache size that has 99 % of the upper bound's hits",
 }

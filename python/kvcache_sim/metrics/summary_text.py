@@ -145,12 +145,14 @@ def _sum_of_parts(ttft: float | None, parts: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _prices(cost: Mapping[str, float | None] | None) -> list[str]:
+def _prices(cost: Mapping[str, Any] | None) -> list[str]:
     """Return the cost of the run at the scenario's prices, if it has any."""
     if cost is None:
         return []
     names = {"per_million_output_tokens": "a million output tokens", "per_hour": "an hour", "total": "in all"}
-    return ["cost       " + "  ".join(f"{_price(cost[name])} {words}" for name, words in names.items())]
+    currency = f"{cost['currency']} " if cost.get("currency") else ""
+    parts = (f"{currency}{_price(cost[name])} {words}" for name, words in names.items())
+    return ["cost       " + "  ".join(parts)]
 
 
 def _price(value: float | None) -> str:

@@ -124,10 +124,18 @@ def headlines(cases: Sequence[Case], comparisons: Sequence[Comparison]) -> list[
         changes: list[Change | None] = [None]
         for comparison, value in zip(comparisons, values[1:], strict=True):
             changes.append(_change(figure, comparison, values[0], value))
-        shown = tuple("–" if value is None else figure.shown(value) for value in values)
+        shown = tuple(
+            "–" if value is None else f"{_currency(case, figure)}{figure.shown(value)}"
+            for case, value in zip(cases, values, strict=True)
+        )
         certain = tuple(_intervals(case, figure) for case in cases)
         cards.append(Headline(figure.metric, figure.words, figure.definition, shown, certain, tuple(changes)))
     return cards
+
+
+def _currency(case: Case, figure: _Figure) -> str:
+    named = (case.run.summary.get("cost") or {}).get("currency")
+    return f"{named} " if named and figure.metric.startswith("cost.") else ""
 
 
 def _intervals(case: Case, figure: _Figure) -> str:

@@ -73,9 +73,10 @@ def _gpus(scenario: Scenario, each: int | None) -> int:
 
 def with_cost(scenario: Scenario, summary: dict[str, Any]) -> dict[str, Any]:
     """Return the summary with ``cost`` after its throughput, if the scenario has prices."""
-    cost = cost_of(scenario, summary)
-    if cost is None:
+    prices, amounts = scenario.model.cost, cost_of(scenario, summary)
+    if prices is None or amounts is None:
         return summary
+    cost = {**amounts, "currency": prices.currency}
     return {
         name: value
         for key, group in summary.items()

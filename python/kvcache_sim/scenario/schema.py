@@ -253,6 +253,10 @@ class _Prices(Section, kw_only=True):
     """Prices in one currency, for ``cost`` in the summary; they change no result."""
 
     gpu_hour: Annotated[float, about("price of one GPU for an hour", ge=0, le=_MAX_PRICE)]
+    currency: Annotated[
+        Annotated[str, Meta(min_length=1, max_length=16)] | None,
+        about("currency of the prices, such as USD; null: not named"),
+    ] = None
     gpus_per_machine: Annotated[
         Annotated[int, Meta(ge=1, le=1024)] | None,
         about("GPUs per machine; null: those of its step-time set"),

@@ -1,6 +1,7 @@
 """Names of scenarios and verbs for tests of several folders."""
 # ruff: noqa: F401
 
+from kvcache_sim.cli.commands import commands
 from kvcache_sim.cli.verb import typer_app
 from kvcache_sim.scenario.cost import cost_of
 from kvcache_sim.scenario.execute import store

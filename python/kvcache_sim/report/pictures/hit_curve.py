@@ -25,9 +25,9 @@ from kvcache_sim.scenario.load import scenario_of_run
 _TITLE = "Hit rate over cache size"
 _DEFINITION = (
     "Share of prompt tokens found in one cache of each size that sees all requests one after another. "
-    "Lines: least recently used (every size from one pass, drawn as the steps it has); Belady's optimum "
-    "at the sizes that were replayed; the upper bound (unbounded cache). Answers are in the cache if the "
-    "run keeps them (cache.cache_output). Knee: the corner farthest above the straight line to the "
+    "Lines: least recently used (every size from one pass, drawn as the steps it has); Belady's optimum, "
+    "through the sizes that were replayed; the upper bound (unbounded cache). Answers are in the cache if "
+    "the run keeps them (cache.cache_output). Knee: the corner farthest above the straight line to the "
     "footprint. This run: its tiers added up over its machines, fast to slow, at the token hit rate it "
     "reached with them; routing, time and writing put it below the line."
 )
@@ -61,16 +61,18 @@ def draw(runs: Sequence[FinishedRun]) -> Picture | NothingToDraw:
         color=alt.Color("line:N", scale=colour_scale(_LINES), sort=list(_LINES), title=None),
         tooltip=["run:N", "line:N", "note:N", "blocks:Q", "gib:Q", alt.Tooltip("share:Q", format=".2%")],
     )
-    is_line = "datum.line == 'lru' || datum.line == 'upper bound'"  # known everywhere; the rest are points
+    is_line = "datum.line == 'lru' || datum.line == 'upper bound'"  # known everywhere
+    is_optimum = "datum.line == 'optimum'"
     lines = base.transform_filter(is_line).mark_line(interpolate="step-after")
-    marks = base.transform_filter(f"!({is_line})").mark_point(filled=True, size=70, opacity=1)
+    optimum = base.transform_filter(is_optimum).mark_line(interpolate="monotone")
+    marks = base.transform_filter(f"!({is_line} || {is_optimum})").mark_point(filled=True, size=70, opacity=1)
     named = base.encode(text="note:N").transform_filter("datum.note != ''")
     bound = named.transform_filter("datum.line == 'upper bound'").mark_text(align="left", dx=4, dy=-8)
     # the line rises to the right: below a point its right is free, but at the chart's end
     inner, outer = "datum.line != 'upper bound' && !datum.last", "datum.last"
     sizes = named.transform_filter(inner).mark_text(align="left", dx=8, dy=8)
     largest = named.transform_filter(outer).mark_text(align="right", dy=-12)
-    chart = side_by_side(alt.layer(lines, marks, bound, sizes, largest), labels, height=300)
+    chart = side_by_side(alt.layer(lines, optimum, marks, bound, sizes, largest), labels, height=300)
     if len(runs) > 1:  # a column is as wide as its plot, whose texts may reach past its right edge
         chart = chart.properties(bounds="flush", spacing=28)
     headings = ("run", "line", "blocks", "GiB", "token hit rate", "note")
