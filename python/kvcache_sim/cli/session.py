@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import json
 import sys
 from pathlib import Path
@@ -130,7 +129,6 @@ def session(logs: Logs, what_ifs: WhatIfs, gate: Against, printed: Printed) -> i
         if printed.output.suffix != ".html":
             raise UsageError("not a page", where="-o", got=str(printed.output), expected="a file .html")
         refuse_existing(printed.output, printed.force)
-    gc.disable()  # calls form no cycles: the search for them takes a fifth of the time
     asked = Asked(logs.logs, logs.price or [], logs.on_bad_row == "skip")
     bill, edited = asked.bill, asked.what_if(what_ifs.edits(), what_ifs.best)
     for line in bill.said:

@@ -137,6 +137,20 @@ class Call(Value):
     marks: tuple[Mark, ...] = ()
 
 
+def blocks_of(calls: Mapping[str, Call], last: str) -> list[Segment]:
+    """Return all blocks of a call's prompt and answer, by its id."""
+    chain, name = list[Call](), last
+    while name:
+        chain.append(calls[name])
+        history = chain[-1].history
+        name = "" if history.kept == 0 else history.before
+    blocks: list[Segment] = []
+    for call in reversed(chain):
+        blocks[call.history.kept if call.history.kept is not None else len(blocks) :] = call.added
+        blocks += call.answer
+    return blocks
+
+
 class Predicted(Value):
     """The tokens of a call that a hosted cache reads and writes, and its cause of a break.
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from kvcache_sim.extras.session.bill import Bill
-from kvcache_sim.extras.session.calls import Call, Segment
+from kvcache_sim.extras.session.calls import Segment, blocks_of
 from kvcache_sim.extras.session.load import log_files
 from kvcache_sim.extras.session.prompts import first_difference
 from kvcache_sim.workload.imports.documents import each_document
@@ -34,7 +34,9 @@ def differing_texts(paths: Sequence[str], bill: Bill) -> dict[str, Differing]:
     for each in bill.breaks:
         before = calls.get(each.call.history.before)
         if each.predicted.differs and before is not None:
-            was, now = _blocks(calls, before), _blocks(calls, each.call)
+            was, now = (
+                blocks_of(calls, call.id)[: -len(call.answer) or None] for call in (before, each.call)
+            )
             same = first_difference(was, now)
             if same < len(was):
                 blocks[each.call.id] = was[same : same + 1], now[same : same + 1]
@@ -46,20 +48,6 @@ def differing_texts(paths: Sequence[str], bill: Bill) -> dict[str, Differing]:
             for _, row in each_document(opened(path, "log"), reading, lambda _, row: row):
                 texts |= {name: text for name, text in _texts(row) if name in wanted}
     return {name: Differing(*(_text(side, texts) for side in pair)) for name, pair in blocks.items()}
-
-
-def _blocks(calls: Mapping[str, Call], call: Call) -> list[Segment]:
-    """Return all blocks of a call's prompt."""
-    parts, history = [call.added], call.history
-    while history.before and history.kept != 0:
-        before = calls[history.before]
-        whole = (*before.added, *before.answer)
-        if history.kept is not None:
-            whole = tuple(_blocks(calls, before) + list(before.answer))[: history.kept]
-            return [*whole, *(block for part in reversed(parts) for block in part)]
-        parts.append(whole)
-        history = before.history
-    return [block for part in reversed(parts) for block in part]
 
 
 def _texts(value: Any) -> Iterator[tuple[str, str]]:
