@@ -120,6 +120,16 @@ def test_sub_agents_are_conversations_of_their_session(tmp_path):
     assert sorted(each.is_side for each in chains.values()) == [False, True]
 
 
+def test_a_second_snapshot_that_has_the_tools_too_is_no_change(tmp_path):
+    session = play(plan(3, calls=6), "s")
+    first, line = session.lines[0], session.lines[4]
+    session.lines.insert(4, {**first, "uuid": "later", "parentUuid": line["parentUuid"]})
+    first["attachment"] = {**first["attachment"], "tools": None}
+    calls = load_calls([str(session.write(tmp_path))]).calls
+    assert [call.history.kept for call in calls] == [None] * 6
+    assert [block.kind for block in calls[0].added] == ["tools"] * 5 + ["system", "user"]
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [

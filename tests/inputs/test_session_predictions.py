@@ -158,13 +158,19 @@ def test_planted_breaks_are_named_and_no_other_call_is_one(event, tmp_path):
 def test_a_label_is_the_last_resort():
     base = [call("1", 0, "system::0", counts=Counts(0, 3, 30_000))]
     base[0] = msgspec.structs.replace(base[0], added=(Segment("system"), *blocks("user:u:20")))
-    for label, cause, is_by_label in [
-        (Label("system_changed", 9), "system", True),
-        (Label(""), "concurrent", False),
-        (None, "concurrent", False),
+    for label, event, cause, is_by_label in [
+        (Label("system_changed", 9), "", "system", True),
+        (Label(""), "", "concurrent", False),
+        (None, "", "concurrent", False),
+        (None, "edit", "edit", False),
     ]:
         after = call(
-            "2", 4, "tool_result:r:100", history=History("1"), counts=Counts(0, 3, 30_100), label=label
+            "2",
+            4,
+            "tool_result:r:100",
+            history=History("1", None, event),
+            counts=Counts(0, 3, 30_100),
+            label=label,
         )
         found = predict([*base, after], TABLE)[1]
         assert (found.cause, found.is_by_label) == (cause, is_by_label)

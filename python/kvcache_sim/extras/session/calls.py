@@ -106,7 +106,7 @@ class History(Value):
     """The beginning of a prompt: the first ``kept`` blocks of an earlier prompt and its answer (None: all).
 
     ``before`` is that call's id, "" for a prompt that stands alone. ``event`` is what the log says of the
-    change: ``compaction``, ``thinking stripped``, "" for nothing.
+    change: ``compaction``, ``thinking stripped``, ``edit`` by the provider, "" for nothing.
     """
 
     before: str = ""

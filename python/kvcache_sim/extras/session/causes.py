@@ -105,6 +105,8 @@ def cause_of(evidence: Evidence | None, read: int, counts: Counts | None) -> Cau
 def _seen(evidence: Evidence, measured: int, lost: int) -> Cause:
     """Return the cause of a break that only the counts show."""
     label, is_user_turn = evidence.named, evidence.is_user_turn
+    if evidence.call.history.event == "edit":
+        return Cause("edit", "messages", lost)
     if label == "edit" and is_user_turn:
         return Cause("user turn", "messages", lost)
     if label:

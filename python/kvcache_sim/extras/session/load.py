@@ -79,14 +79,15 @@ def load_calls(paths: Sequence[str], skips: bool = False) -> Loaded:
         if turn.details is not None and turn.details.head:
             if id(turn.details.head) not in made:
                 made[id(turn.details.head)] = _segments(turn.details.head)
-            heads.setdefault(turn.session, made[id(turn.details.head)])
+            if _kinds(heads.get(turn.session, ())) < _kinds(made[id(turn.details.head)]):
+                heads[turn.session] = made[id(turn.details.head)]
     turns.sort(key=lambda turn: turn.at_ns)
     turns.reverse()
     while turns:  # each is freed once it is a call
         turn = turns.pop()
         if turn.details is not None:
-            head = made.get(id(turn.details.head)) or heads.get(turn.session, ())
-            chains.take(turn, turn.details, head)
+            head, whole = made.get(id(turn.details.head), ()), heads.get(turn.session, ())
+            chains.take(turn, turn.details, whole if _kinds(head) < _kinds(whole) else head)
     if chains.copies:
         said.append(f"{chains.copies:,} calls are copies of another session's: counted once")
     return Loaded(tuple(chains.calls.values()), tuple(said))
@@ -204,6 +205,10 @@ class _Chains:
             *head,
             *blocks_of(self.calls, before)[len(was) :],
         )
+
+
+def _kinds(head: Sequence[Segment]) -> set[str]:
+    return {each.kind for each in head}
 
 
 def _segments(pieces: Sequence[Piece]) -> tuple[Segment, ...]:

@@ -147,7 +147,8 @@ class _Session:
         details.parent = (
             before.details.id if before is not None and before.details is not None else chain.parent
         )
-        details.head, details.event = chain.head, chain.event
+        edits = member(message.get("context_management"), "applied_edits")
+        details.head, details.event = chain.head, chain.event or ("edit" if edits else "")
         details.folder = chain.folder
         return details
 
