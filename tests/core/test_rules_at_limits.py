@@ -74,6 +74,9 @@ def test_a_window_begins_with_its_first_arrival():
     few = Windows()
     few.add(unserved)
     assert few.requests == 2
+    each = Windows()
+    each.add(rows(4) | {"arrival_ns": np.array([5, 15, 40, 45])})
+    assert each.spread_arrivals().at_ns.tolist() == [5, 15, 40, 45]
 
 
 def test_a_steady_part_is_found_up_to_the_middle():
@@ -81,6 +84,8 @@ def test_a_steady_part_is_found_up_to_the_middle():
     assert steady_from(np.array([9.0] * 3 + [1.0, 2.0] * 6)) == 3
     assert steady_from(np.array([9.0] * 8 + [1.0, 1.0] * 4)) == 8
     assert steady_from(np.array([9.0] * 9 + [1.0, 1.0] * 4)) is None
+    assert steady_from(np.array([1.0] * 14 + [9.0] + [1.5] * 5)) == 0  # no mean of five windows alone
+    assert steady_from(np.array([1.0] * 13 + [9.0] + [1.5] * 6)) is None
     assert steady_from(np.zeros(0)) == 0
 
 

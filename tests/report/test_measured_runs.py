@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from kvcache_sim.cli.main import run
 from kvcache_sim.metrics.load_run import load_run
+from kvcache_sim.metrics.run import CountedTimes
 from kvcache_sim.metrics.windows import between_marks
 from kvcache_sim.scenario.execute import execute
 from kvcache_sim.scenario.load import scenario_from_text
@@ -134,10 +135,15 @@ def test_a_part_has_counters_of_its_own():
         *(f"pool.{name}.blocks" for name in ("hit", "put", "read", "refused", "evicted", "lost")),
     )
     counted = [dict.fromkeys([*own, "machines"], count) for count in (5, 12, 40)]
-    marks = {begin: first._replace(counters=counted[0]), end: last._replace(counters=counted[1])}
+    times = [CountedTimes(np.array([10, 20, 30]), np.array(counts)) for counts in ([3, 1, 0], [3, 2, 1])]
+    marks = {
+        at: mark._replace(counters=count, itl_ns=itl)
+        for at, mark, count, itl in zip((begin, end), (first, last), counted, times, strict=False)
+    }
     part = between_marks(replace(execution.run, counters=counted[2], marks=marks), begin, end)
     assert part.counters == {**dict.fromkeys(own, 7), "machines": 40}
     assert part.counted_ns == end - begin
+    assert [column.tolist() for column in part.itl_ns] == [[20, 30], [1, 1]]  # nor the least that came before
 
 
 def test_the_marks_change_no_result():

@@ -81,3 +81,40 @@ impl CopyCost {
         self.step_end_ns = end_ns;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two layers of 50 ns each on the link, half of which a step pays, and 3 ns to submit a piece.
+    fn sent(step_end_ns: u64, now_ns: u64) -> CopyCost {
+        let mut cost = CopyCost::new(CopyRates {
+            submit_ns: 3,
+            gpu_share: 0.5,
+        });
+        let link = ChannelConfig {
+            bandwidth_bytes_per_s: 1_000_000_000,
+            ..ChannelConfig::default()
+        };
+        let job = Job {
+            size_bytes: 100,
+            pieces: 4,
+            layers: 2,
+            coding_ns: 0,
+        };
+        cost.step_started(step_end_ns);
+        cost.sent(&link, &job, now_ns);
+        cost
+    }
+
+    #[test]
+    fn a_copy_during_a_step_is_paid_by_the_next_one_and_a_copy_between_steps_by_one_that_overlaps_it(
+    ) {
+        assert_eq!(sent(20, 19).take(20), 11 + 50);
+        assert_eq!(sent(20, 19).take(500), 50);
+        assert_eq!(sent(20, 20).take(119), 50);
+        assert_eq!(sent(20, 20).take(120), 0);
+        assert_eq!(sent(20, 20).take(32), 50);
+        assert_eq!(sent(20, 20).take(31), 1 + 50);
+    }
+}
