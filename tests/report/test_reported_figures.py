@@ -160,3 +160,7 @@ def test_what_only_other_machines_read_has_an_effect():
     unread = (gpu, replace(cpu, read_bytes=0))
     assert no_effect("cpu", unread, hits | {"remote": 0}) == "cpu served nothing: no block was loaded from it"
     assert no_effect("cpu", uses, hits | {"remote": 0}) is None, "prefetched blocks hit above"
+    above_disk = (*uses, TierUse("disk", 1, 0, 0, 0, 0, True))
+    assert no_effect("cpu", above_disk, hits | {"remote": 0}) == no_effect(
+        "cpu", unread, hits | {"remote": 0}
+    )

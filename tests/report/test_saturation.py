@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from kvcache_sim.metrics.percentiles import describe
-from kvcache_sim.metrics.saturation import SampledArrivals, servers_of, summarize_saturation
+from kvcache_sim.metrics.saturation import SampledArrivals, summarize_saturation
 from kvcache_sim.scenario.execute import execute
 from kvcache_sim.scenario.load import scenario_from_text
 from kvcache_sim.scenario.requests import read_requests
@@ -247,9 +247,3 @@ def test_rejected_prompts_do_not_count_as_arrivals():
 def test_waits_saturate_beyond_half_of_ttft_and_a_step(wait_ms, step_ms, saturated):
     wait, ttft = ({"avg": ms, "p50": ms} for ms in (wait_ms, 10.0))
     assert summarize_saturation(wait, ttft, step_ms, None)["saturated"] is saturated
-
-
-@pytest.mark.parametrize(("itl_ms", "servers"), [(2.0, 5.0), (2.001, 1.0)])
-def test_steps_are_short_up_to_twice_the_shortest(itl_ms, servers):
-    latency = {"itl": {"avg": itl_ms, "min": 1.0}, "e2e": {"avg": 1100.0}}
-    assert servers_of(latency, 100.0, 5.0) == servers

@@ -191,4 +191,20 @@ mod tests {
         assert!(cluster.run(&mut machines, 17, 30).is_ok());
         assert_eq!(cluster.next(), None);
     }
+    #[test]
+    fn a_rank_without_requests_steps_with_a_token() {
+        let shared = SharedTime {
+            padded_ns: vec![],
+            total_ns: vec![0, 1, 20, 300],
+        };
+        let mut cluster = Cluster::new(2);
+        cluster.step_together(2, vec![7], vec![shared]);
+        let mut machines = Asked {
+            alone: [Some(step(4, 1)), None, None, None],
+            ..Asked::default()
+        };
+        cluster.changed(0, Some(boundary_key(10, 0)));
+        assert!(cluster.run(&mut machines, 10, 11).is_ok());
+        assert_eq!(machines.delivered.last(), Some(&(0, "start", 7 + 20)));
+    }
 }

@@ -134,3 +134,26 @@ impl Tiers {
         (new, evicted)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::chunk_order::ChunkPolicy;
+    use super::*;
+
+    #[test]
+    fn a_look_up_renews_all_it_finds_last_to_first_and_a_load_spares_its_own_prompt() {
+        let orders = [ChunkPolicy::Lru; 2].map(ChunkOrder::new);
+        let mut tiers = Tiers::new(orders, TierBlocks { cpu: 2, disk: 4 });
+        assert_eq!(tiers.put(&[7, 8]), [7, 8]);
+        assert_eq!(tiers.store_on_disk(&[0, 1, 2, 3]).0, [0, 1, 2, 3]);
+        tiers.hit(&[7, 8, 0, 1, 2, 3], 2);
+        assert_eq!(tiers.cpu.chunks.keys(), [8, 7]);
+        assert_eq!(tiers.disk.chunks.keys(), [3, 2, 1, 0]);
+        // The first chunks alone fit: they are renewed once more, in their order.
+        assert_eq!(tiers.load(&[0], &[8]), (vec![0], vec![7]));
+        assert_eq!(tiers.load(&[1], &[]), (vec![1], vec![8]));
+        assert_eq!(tiers.disk.chunks.keys(), [3, 2, 0, 1]);
+        // What is stored again is renewed, and the disk's oldest goes for the new.
+        assert_eq!(tiers.store_on_disk(&[3, 9]), (vec![9], vec![2]));
+    }
+}

@@ -107,3 +107,19 @@ impl TierChunks {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_of_a_tier_sum_to_its_blocks() {
+        let chunks = TierChunks::new(2, TierBlocks { cpu: 21, disk: 8 });
+        let parts = |tier, counts| {
+            let there = chunks.occupancy(tier, counts);
+            [there.free, there.held, there.cached, there.in_flight]
+        };
+        assert_eq!(parts(STAGING, [7, 3, 1]), [7, 4, 8, 2]);
+        assert_eq!(parts(STAGING + 1, [4, 4, 4]), [0, 0, 0, 8]);
+    }
+}
