@@ -14,8 +14,8 @@ from kvcache_sim.model.engine_memory import rank_weights_bytes, stage_layers
 from kvcache_sim.model.gpus import load_gpu
 from kvcache_sim.model.kv_capacity import EngineMemory, KvCapacity, loaded_weights_bytes
 from kvcache_sim.model.model_file import load_model
-from kvcache_sim.model.releases import parse_release, parse_version
-from kvcache_sim.model.sglang_memory import prefill_graphs
+from kvcache_sim.model.releases import Subject, parse_release, parse_version
+from kvcache_sim.model.sglang_memory import default_fraction, prefill_graphs
 from kvcache_sim.model.vllm_memory import graph_sizes
 from msgspec.structs import replace as with_fields
 from support.product.models import ModelSpec, WeightDtypes, kv_capacity, parse_model
@@ -198,6 +198,25 @@ def test_graphs_have_sizes_in_steps_that_widen():
     limits = (3, 4, 32, 47, 48, 256, 287, 288, 512, 576, 1024, 1280, 4096, 4607, 4608, 5120)
     sizes = [0, 1, 8, 8, 9, 22, 22, 23, 30, 31, 38, 39, 50, 50, 51, 52]
     assert [prefill_graphs(most) for most in limits] == sizes
+
+
+@pytest.mark.parametrize(
+    ("version", "more", "traits", "reserve_mib"),
+    [
+        ("0.5.23", {}, {"latent"}, 1536 + 8 * (42 - 58)),  # graphs end at 2,048 tokens, not at the chunk
+        ("0.5.10.post1", {"drafts": True}, set(), 4096),
+        ("0.5.23", {"drafts": True}, set(), 0),
+        ("0.5.23", {"attention_ranks": 2, "max_num_batched_tokens": 4096}, set(), 2 * 512 * 4.5),
+    ],
+)
+def test_what_sglang_keeps_of_its_share_grows_by_each_term(version, more, traits, reserve_mib):
+    gpu, release = load_gpu("h200"), parse_release(f"sglang@{version}")
+    plain = EngineMemory(max_num_batched_tokens=8192, release=release)
+    shares = [
+        default_fraction(gpu, Subject("h200", gpu.usable_bytes, 8, traits=frozenset(traits)), engine)
+        for traits, engine in ((set(), plain), (traits, with_fields(plain, **more)))
+    ]
+    assert gpu.smi_mib * (shares[0] - shares[1]) == pytest.approx(reserve_mib, abs=gpu.smi_mib / 1000)
 
 
 def test_a_stage_has_its_layers_rounded_up_and_one_table():
