@@ -186,4 +186,44 @@ mod tests {
         // Without tokens beyond its prompt, a request does not use a decode machine.
         assert!(fits(10, 0, 10, 0));
     }
+    #[test]
+    fn at_one_instant_clients_leave_then_requests_come_then_those_under_way_reach_their_machines() {
+        let arrival = Arrival::default();
+        let coming = |at_ns, abort_after_ns| Coming {
+            at_ns,
+            arrival,
+            abort_after_ns,
+        };
+        let mut intake = Intake::new(vec![]);
+        intake.sent(&coming(4, Some(6)), 0);
+        intake.travels(
+            SlotOn {
+                machine: 0,
+                slot: 1,
+            },
+            10,
+        );
+        intake.travels(
+            SlotOn {
+                machine: 0,
+                slot: 2,
+            },
+            9,
+        );
+        intake.feed([coming(10, None)]);
+        let order = std::iter::from_fn(|| intake.take()).map(|outside| match outside {
+            Outside::Reaches(_, at_ns) => ("reaches", at_ns),
+            Outside::Aborts { at_ns, .. } => ("leaves", at_ns),
+            Outside::Comes(coming) => ("comes", coming.at_ns),
+        });
+        assert_eq!(
+            order.collect::<Vec<_>>(),
+            [
+                ("reaches", 9),
+                ("leaves", 10),
+                ("comes", 10),
+                ("reaches", 10)
+            ]
+        );
+    }
 }
