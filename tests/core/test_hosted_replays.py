@@ -38,6 +38,11 @@ def test_openai_reads_steps_of_128_after_1024(tmp_path):
     rows.append((3, 1900, ids(19, 4, 10), None))
     assert found(request(tmp_path, rows), "openai") == (1280 + 1024, 0)
     assert found(request(tmp_path, rows), "openai:5m,0") == (0, 0)
+    many = request(tmp_path, [(at, 2000, ids(20), None) for at in range(200)])
+    reads = [found(many, f"openai:5m,0.5,{seed}")[0] for seed in (0, 0, 1)]
+    assert reads[:2] == [found(many, "openai:5m,0.5")[0]] * 2
+    assert reads[2] != reads[0]
+    assert all(0.3 < read / (199 * 1920) < 0.7 for read in reads)
 
 
 def test_deepseek_reads_a_common_prefix_once_it_has_been_seen_twice(tmp_path):

@@ -79,7 +79,7 @@ TAIL_BUDGET = SettingGrammar(
     "sglang-unified:tlru:RECOMPUTED:NEXT_PROMPT", "sglang-unified:tlru:4096:256", _of_the_engine
 )
 ANTHROPIC = SettingGrammar("anthropic:LIFETIME", "anthropic:1h", _of_the_engine)
-OPENAI = SettingGrammar("openai:LIFETIME,ROUTED", "openai:5m,0.87", _of_the_engine)
+OPENAI = SettingGrammar("openai:LIFETIME,ROUTED,SEED", "openai:5m,0.87", _of_the_engine)
 OPENAI_MARKS = SettingGrammar("openai-breakpoints:LIFETIME", "openai-breakpoints:12h", _of_the_engine)
 DEEPSEEK = SettingGrammar("deepseek:LIFETIME", "deepseek:24h", _of_the_engine)
 TIME_TO_LIVE = SettingGrammar("ttl:TIME", "ttl:300s", _time_to_live)

@@ -3,7 +3,8 @@
 A prompt's content blocks are the ``segments`` of its row, in which breakpoints stand as clients usually set
 them: after tools and system, and at the end. Rows without segments have one breakpoint, at the end of their
 last whole block, and no look-back. The setting after the policy's name is a lifetime, and for OpenAI the
-probability that a request reaches the machine which has its prefix: ``anthropic:1h``, ``openai:5m,0.87``.
+probability that a request reaches the machine which has its prefix, and its seed: ``anthropic:1h``,
+``openai:5m,0.87,7``.
 """
 
 from __future__ import annotations
@@ -24,8 +25,6 @@ from kvcache_sim.replay.request import ReplayRequest, ReplayResult
 LIFETIMES = ("60s", "5m", "10m", "30m", "1h", "12h", "24h")
 _FOREVER_NS = 1 << 63
 _HEAD = ("tools", "system")
-#: Seed of the stream by which a request reaches the machine with its prefix, or another one.
-_SEED = 0
 
 
 class _Rules(NamedTuple):
@@ -34,6 +33,8 @@ class _Rules(NamedTuple):
     provider: Provider
     idle_ns: int
     routing: float
+    #: Seed of the stream by which a request reaches the machine with its prefix, or another one.
+    seed: int
 
 
 class _Row(NamedTuple):
@@ -64,7 +65,7 @@ def replay_hosted(request: ReplayRequest, variant: str) -> ReplayResult:
     rules, trace = _rules(variant), request.trace
     cache = HostedCache(rules.provider.look_back_blocks, rules.provider.searched_marks)
     cut, read, written, has_segments = _Cut(request), 0, 0, False
-    draw = stream(_SEED, "hosted routing")
+    draw = stream(rules.seed, "hosted routing")
     reads = [0] * len(trace)
     for row in sorted(range(len(trace)), key=lambda row: int(trace.arrival_ns[row])):
         path = cut.row(row)
@@ -111,15 +112,17 @@ def hit_rates_by_lifetime(request: ReplayRequest, policy: str) -> dict[str, floa
 def _rules(variant: str) -> _Rules:
     name, _, setting = variant.partition(":")
     provider = price_table().policy(name)
-    ttl, _, routing = setting.partition(",")
+    ttl, routing, seed, *more = [*setting.split(","), "", ""]
     try:
-        share = float(routing or 1)
+        share, drawn = float(routing or 1), int(seed or 0)
         idle_ns = TTL_NS.get(ttl or provider.default_ttl) or parse_time_ns(ttl)
     except (ValueError, UsageError):
         share = -1.0
-    if not 0 <= share <= 1 or (routing and not provider.step_tokens):
-        raise setting_refused(variant, "a lifetime; for openai a probability too, such as openai:5m,0.87")
-    return _Rules(provider, idle_ns, share)
+    is_routed = not routing or (provider.step_tokens > 0 and drawn >= 0)
+    if not 0 <= share <= 1 or not is_routed or (seed and not routing) or len(more) > 2:
+        expected = "a lifetime; for openai a probability and its seed too, such as openai:5m,0.87,7"
+        raise setting_refused(variant, expected)
+    return _Rules(provider, idle_ns, share, drawn)
 
 
 def _served(cache: HostedCache, rules: _Rules, row: _Row, at_ns: int, is_routed: bool) -> tuple[int, int]:
