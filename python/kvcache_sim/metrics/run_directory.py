@@ -16,6 +16,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
+from msgspec.json import format as json_layout
+
 from kvcache_sim._core import Sha256
 from kvcache_sim.base.disk import LOCAL_DISK, Disk
 from kvcache_sim.base.errors import InputOutputError, OutputExistsError
@@ -83,7 +85,8 @@ class RunDirectory:
 
     def write_json(self, name: str, value: Mapping[str, Any]) -> None:
         """Write a mapping as JSON, keys in their own order; ValueError for a number that is not finite."""
-        self.write(name, json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+        text = json.dumps(value, ensure_ascii=False, allow_nan=False)  # in C, as it does not indent
+        self.write(name, json_layout(text, indent=2) + "\n")
 
     def commit(self) -> None:
         """Write the completeness marker and rename the directory to its target, replacing one if forced."""

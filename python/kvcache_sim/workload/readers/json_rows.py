@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from kvcache_sim.base.errors import UsageError
@@ -67,6 +68,7 @@ class _Counted(NamedTuple):
 _POWERS = [1 << power for power in range(17)]
 
 
+@lru_cache(maxsize=1)  # a scenario asks for it before its reader does
 def fitting_block(head: bytes, usual: int) -> int:
     """Return the format's ``own`` block size if the rows of ``head`` fit it, else the only power that fits.
 
