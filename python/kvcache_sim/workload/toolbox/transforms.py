@@ -172,7 +172,10 @@ def head(trace: Trace, requests: int) -> Trace:
 
 def part(trace: Trace, rows: slice) -> Trace:
     """Return the requests of a slice. Invariant: they are unchanged, and wait for none outside."""
-    chosen = range(len(trace))[rows] if isinstance(rows, slice) else range(0)
+    try:
+        chosen = range(len(trace))[rows] if isinstance(rows, slice) else range(0)
+    except (TypeError, ValueError):  # ends that are no integers, or a step of 0
+        chosen = range(0)
     if not len(chosen) or chosen.step < 0:
         raise UsageError(
             "not requests of the trace", where=trace.source, got=str(rows), expected="trace[from:to]"
