@@ -315,3 +315,14 @@ def test_a_change_that_only_a_label_shows_is_one_break_and_stays(label, second, 
     named = {"tools_changed": "tools", "messages_changed": "edit"}[label]
     assert [each.cause for each in found] == ["first", named, "continue", "compaction"]
     assert found[3].read == later
+
+
+@pytest.mark.parametrize(
+    ("label", "cause"),
+    [(None, "concurrent"), (Label(""), "concurrent"), (Label("messages_changed", 9), "edit")],
+)
+def test_a_call_that_reads_what_the_call_before_the_last_left_came_too_soon(label, cause):
+    counts = [Counts(5000, 0, 100), Counts(5100, 0, 100), Counts(5200, 0, 100), Counts(5200, 0, 200)]
+    calls = session("a", "/a", 0, counts)
+    calls[3] = msgspec.structs.replace(calls[3], label=label)
+    assert [each.cause for each in predict(calls, TABLE)][1:] == ["continue", "continue", cause]

@@ -38,7 +38,7 @@ class Evidence(NamedTuple):
         is_user_turn: It adds a message of the user to a prompt with thinking that its model removes then.
         head_tokens: Tokens of tools and system, 0: not known.
         has_routing: The provider's machines may differ by request.
-        earlier_tokens: Tokens that the call before ``before`` left.
+        earlier: Tokens that each of the last calls before ``before`` left.
     """
 
     call: Call
@@ -50,7 +50,7 @@ class Evidence(NamedTuple):
     is_user_turn: bool
     head_tokens: int
     has_routing: bool
-    earlier_tokens: int
+    earlier: tuple[int, ...]
 
     @property
     def named(self) -> str:
@@ -114,8 +114,10 @@ def _seen(evidence: Evidence, measured: int, lost: int) -> Cause:
     is_equal = evidence.call.label is not None and evidence.call.label.kind == ""
     if evidence.has_routing:
         return Cause("unknown", "", lost, "routing or eviction")
-    is_missed = is_equal or measured in (0, evidence.earlier_tokens)
-    if evidence.gap_ns <= _JUST_WRITTEN_NS and is_missed and not is_user_turn:
+    is_earlier = measured in evidence.earlier
+    is_missed = evidence.gap_ns <= _JUST_WRITTEN_NS and (is_earlier or not measured)
+    is_missed |= evidence.gap_ns <= 2 * _JUST_WRITTEN_NS and (is_earlier or is_equal)
+    if (is_missed or (is_earlier and is_equal)) and not is_user_turn:
         return Cause("concurrent", "", lost, "just written")
     if len(evidence.before.answer) + len(evidence.call.added) >= _LOOK_BACK_BLOCKS:
         return Cause("look-back", "", lost, "at the reach of breakpoints")

@@ -22,6 +22,8 @@ from kvcache_sim.model.prices import TTL_NS, ModelPrice, PriceTable, Provider
 
 _FOREVER_NS = 1 << 63
 _NS_A_DAY = 86_400 * NS_PER_S
+#: Calls whose entries a call may read that came too soon after the last.
+_EARLIER = 4
 #: Causes that change the content of a prompt.
 _CHANGES = ("tools", "system", "parameters", "edit", "user turn")
 #: Providers that have rules of their own for a model that no table names; others have Anthropic's.
@@ -214,9 +216,11 @@ class Replay:
         head = self._known.heads.get(asked.prompts.name(asked.prompt.head), 0)
         turn = before.thought > 0 and any(each.kind == "user" for each in call.added)
         turn = turn and bool(self._turns(call, asked.price) > 0 or (asked.price and asked.price.user_turn))
-        routed, earlier = asked.rules.policy == "openai", self._ended.get(before.call.history.before)
-        left = 0 if earlier is None else earlier.carried
-        return Evidence(call, before.call, expected, change, differs, why, turn, head, routed, left)
+        routed, earlier, at = asked.rules.policy == "openai", list[int](), before.call.history.before
+        while at in self._ended and len(earlier) < _EARLIER:
+            earlier.append(self._ended[at].carried)
+            at = self._ended[at].call.history.before
+        return Evidence(call, before.call, expected, change, differs, why, turn, head, routed, tuple(earlier))
 
     def _learned(self, asked: Asked, evidence: Evidence | None, counts: Counts, found: int | None) -> Asked:
         """Correct what is known by a call's counts; return the call, with the prompt that they show."""
