@@ -143,7 +143,7 @@ CLASSES = {
         _groups,
     ),
     "SGLang schedules": _of_sglang(sglang_schedules.Asked, 40),
-    "SGLang stored schedules": _of_sglang(sglang_stored_schedules.AskedOfStorage, 20),
+    "SGLang stored schedules": _of_sglang(sglang_stored_schedules.AskedOfStorage, 60),
     "vLLM offload schedules": _offloads(vllm_offload_schedules, 40),
     "vLLM offload group schedules": _offloads(vllm_offload_group_schedules, 32),
 }

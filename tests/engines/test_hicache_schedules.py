@@ -99,14 +99,26 @@ def test_a_written_page_stays_until_its_copy_ends():
     assert ttft_ns(done)[1] == first_ends + 30 * MS - 20 * MS + step
 
 
-def served(stop, last_ms=3_000, **limits):
+def run_again(stop, pages=30, **limits):
     """Serve three prompts of which the GPU holds one and the host two, then the first again; a storage has all."""
-    rows = [[f"{name}{k}" for k in range(30)] for name in "abd"] + [AGAIN]
-    tokens, arrivals = [16 * len(row) for row in rows], [0, 1_000 * MS, 2_000 * MS, last_ms * MS]
+    rows = [[f"{name}{k}" for k in range(pages)] for name in "abd"]
+    rows.append([*rows[0], "c"])
+    tokens, arrivals = [16 * len(row) for row in rows], [seconds * 1_000 * MS for seconds in range(4)]
     trace = trace_of(rows, 16, tokens, arrivals, [1] * 4)
     prefetch = StoragePrefetch(stop, threshold_tokens=480, **limits)
-    done = run(trace, (40, 62, None), prefetch=prefetch, async_scheduling="none")
+    return run(trace, (pages + 10, 2 * pages + 2, None), prefetch=prefetch, async_scheduling="none")
+
+
+def served(stop, **limits):
+    done = run_again(stop, **limits)
     return ttft_ns(done)[3], int(done.requests["cached_cpu_tokens"][3]), done.counters["prefetched_blocks"]
+
+
+def test_a_prefetch_that_is_cut_short_reads_no_further_batch():
+    """Its first batch takes 128 ms, of which the request waits for 10."""
+    done = run_again("timeout", 200, timeout_ns=10 * MS, timeout_per_ki_token_ns=0)
+    assert done.counters["edge.disk->cpu.bytes"] == 128 * 64_000
+    assert done.counters["prefetched_blocks"] == 0
 
 
 def test_a_request_waits_for_its_prefetch_as_long_as_its_policy_says():
@@ -120,11 +132,13 @@ def test_a_request_waits_for_its_prefetch_as_long_as_its_policy_says():
     assert served("timeout", timeout_ns=10 * MS, timeout_per_ki_token_ns=MS) == (late + computed, 0, 0)
 
 
-def test_a_request_that_waits_for_the_storage_is_passed():
+@pytest.mark.parametrize("prefetch", [StoragePrefetch("wait"), StoragePrefetch("timeout", 10 * MS, 0)])
+def test_a_request_that_waits_for_the_storage_is_passed(prefetch):
+    """The last request comes at the last instant at which the one before it waits."""
     rows = [*([f"{name}{k}" for k in range(30)] for name in "abd"), AGAIN, ["x"]]
     arrivals = [ms * MS for ms in (0, 1_000, 2_000, 3_000, 3_010)]
     trace = trace_of(rows, 16, [16 * len(row) for row in rows], arrivals, [1] * 5)
-    done = run(trace, (40, 62, None), prefetch=StoragePrefetch("wait"), async_scheduling="none")
+    done = run(trace, (40, 62, None), prefetch=prefetch, async_scheduling="none")
     assert done.requests["first_token_ns"][4] == 3_010 * MS + 5 * MS + 16 * 20_000
 
 
