@@ -266,8 +266,9 @@ def _compacted(sessions: Sessions, value: str) -> Edited:
     calls = _contexts(whole, edit)
     if len(calls) == len(whole) == len(sessions.sized):
         raise NotInLogs(f"no prompt has more than {limit:,} tokens", got=value)
-    window = f"a context window of {WINDOW_TOKENS:,} tokens"
-    return msgspec.structs.replace(sessions.edited(calls), given=(said, *([window] if "%" in value else [])))
+    given = [said, *([f"a context window of {WINDOW_TOKENS:,} tokens"] if "%" in value else [])]
+    given += ["edits of messages that a summary replaces do not happen"] if sessions.has_hidden else []
+    return msgspec.structs.replace(sessions.edited(calls), given=tuple(given))
 
 
 def _dropped(sessions: Sessions, value: str) -> Edited:
