@@ -107,8 +107,8 @@ def _column_lines() -> Iterator[str]:
         "events": columns.EVENT_COLUMNS,
         "series": columns.SERIES_COLUMNS,
     }
-    for table, own in tables.items():
-        yield from (f"{table}.{name} ({one.dtype}): {one.meaning}" for name, one in own.items())
+    for table, of_table in tables.items():
+        yield from (f"{table}.{name} ({one.dtype}): {one.meaning}" for name, one in of_table.items())
     for cause in MISS_CAUSES:
         yield f"cause of a miss, {cause.name.replace('_', ' ')} ({cause.name}): {cause.meaning}"
 

@@ -187,7 +187,7 @@ mod tests {
         assert!(fits(10, 0, 10, 0));
     }
     #[test]
-    fn at_one_instant_clients_leave_then_requests_come_then_those_under_way_reach_their_machines() {
+    fn at_one_instant_clients_leave_then_requests_come_then_those_sent_reach_their_machines() {
         let arrival = Arrival::default();
         let coming = |at_ns, abort_after_ns| Coming {
             at_ns,
