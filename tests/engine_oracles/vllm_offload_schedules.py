@@ -54,6 +54,11 @@ class Drawn:
         arrivals = np.cumsum([draw.randint(0, gap) for _ in range(len(trace))]) * 10**6
         priority = np.array([draw.randrange(3) for _ in range(len(trace))], np.int64)
         self.trace: Trace = replace(trace, arrival_ns=arrivals, priority=priority)
+        aborts = random.Random(f"aborts {seed}")
+        if aborts.random() < 0.4:
+            # a time at which nothing else happens
+            after = [aborts.choice([-1, aborts.randint(1, 400) * 10**6 + 1]) for _ in range(len(trace))]
+            self.trace = replace(self.trace, abort_after_ns=np.array(after, np.int64))
         longest = -(-int((trace.input_tokens + trace.output_tokens).max()) // BLOCK)
         self.settings = ReplicaSettings(
             scheduler="vllm",
@@ -156,6 +161,9 @@ class Engine(vllm_schedules.Engine):
         self.local = dict[str, int]()
         self.worker = Worker(drawn.copies)
         self.gone = list[str]()
+        after = drawn.trace.abort_after_ns.tolist()
+        at = [(int(drawn.trace.arrival_ns[r]) + wait, r) for r, wait in enumerate(after) if wait >= 0]
+        self.aborts = sorted(at)
         super().__init__(real, drawn.trace, drawn.settings, (drawn.gpu, True))
         self.lost = vllm_core.evictions_of(self.scheduler.kv_cache_manager)
 
@@ -236,6 +244,20 @@ class Engine(vllm_schedules.Engine):
         connector.request_finished_all_groups = over
         connector.update_state_after_alloc, connector.build_connector_meta = noted, in_order
 
+    def arrive(self) -> None:
+        """Add all requests that have come, and end those whose clients are gone."""
+        now = self.now
+        while self.aborts and self.aborts[0][0] <= now:
+            self.now, request = self.aborts.pop(0)
+            super().arrive()
+            name = f"{request:06d}"
+            if name in self.live:
+                self.scheduler.finish_requests([name], self.real.RequestStatus.FINISHED_ABORTED)
+                self.counts["aborts"] += 1
+                del self.live[name]
+        self.now = now
+        super().arrive()
+
     def decide(self) -> Step:
         """Decide a step; its start is noted when it begins."""
         line = len(self.steps)
@@ -264,7 +286,7 @@ class Engine(vllm_schedules.Engine):
     def next_event(self) -> int:
         """Return the time of the next arrival or end of a copy, now where there is neither."""
         times = list(self.worker.ends.values())
-        times += self.trace.arrival_ns[self.next : self.next + 1].tolist()
+        times += self.trace.arrival_ns[self.next : self.next + 1].tolist() + [at for at, _ in self.aborts[:1]]
         return max(self.now, min(times, default=self.now))
 
     def run(self) -> None:
@@ -308,7 +330,7 @@ class Engine(vllm_schedules.Engine):
         requests = [(r, *times, sum(self.hits[r]), last) for r, *times, _, last in figures["requests"]]
         return figures | {
             "requests": requests,
-            "hits by tier": [list(self.hits[r]) for r in sorted(self.hits)],
+            "hits by tier": [list(self.hits[r]) for r in sorted(self.first)],
             "stored blocks": self.worker.stored_blocks,
             "loaded blocks": self.worker.loaded_blocks,
             "evicted chunks": self.counts["evicted"],

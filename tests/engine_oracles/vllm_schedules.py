@@ -238,7 +238,7 @@ class Engine:
             "admissions": self.admissions,
             "requests": [
                 (r, self.first[r], self.last[r], self.cached[r], self.preemptions[r])
-                for r in sorted(self.first)
+                for r in sorted(self.last)
             ],
             "turned away": self.turned_away,
             "free queue": vllm_core.free_queue(self.scheduler.kv_cache_manager),

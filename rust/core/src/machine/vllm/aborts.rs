@@ -7,19 +7,20 @@ use super::VllmScheduler;
 use crate::store::Answer;
 
 impl<B: Blocks> VllmScheduler<B> {
-    /// Frees the blocks of aborted running requests; steps in flight bring them no token. Aborted requests that were
-    /// preempted in between leave the queue.
+    /// Frees the blocks of requests in the order of their aborts, before the tokens of a step that ends are handed over
+    /// (`_process_aborts_queue`); steps in flight bring them no token.
     pub(super) fn release_aborted(&mut self, desk: &mut Desk<'_, B>) -> Answer<()> {
-        if !std::mem::take(&mut self.aborts_pending) {
+        let aborted = std::mem::take(&mut self.aborted);
+        if aborted.is_empty() {
             return Ok(());
         }
-        let is_aborted = |slot: &Slot| desk.replica.is_aborted(*slot);
         let queued = self.waiting.iter().chain(self.remote.holding.iter());
-        let here = self.running.iter().copied().chain(queued);
-        let pending_aborts: Vec<Slot> = here.filter(is_aborted).collect();
-        for slot in pending_aborts {
-            self.withdraw(desk.store, slot, desk.now_ns)?;
-            self.leave(desk, slot);
+        let here: Vec<Slot> = self.running.iter().copied().chain(queued).collect();
+        for slot in aborted {
+            if here.contains(&slot) && desk.replica.is_aborted(slot) {
+                self.withdraw(desk.store, slot, desk.now_ns)?;
+                self.leave(desk, slot);
+            }
         }
         Ok(())
     }

@@ -41,7 +41,7 @@ impl<B: Blocks> EngineScheduler for VllmScheduler<B> {
             self.leave(desk, slot);
             return Ok(());
         }
-        self.aborts_pending = true;
+        self.aborted.push(slot);
         if self.steps.flight.is_none() && self.steps.pipeline.is_none() {
             self.boundary_ns.get_or_insert(desk.now_ns);
         }
@@ -55,6 +55,7 @@ impl<B: Blocks> EngineScheduler for VllmScheduler<B> {
             return Ok(());
         }
         self.advance_step_run(desk)?;
+        self.release_aborted(desk)?;
         let launched = std::mem::take(&mut self.steps.launching);
         if let Some(mut step) = self.steps.flight.take_if(|_| !launched) {
             self.keep_stores(&mut step);
@@ -67,9 +68,6 @@ impl<B: Blocks> EngineScheduler for VllmScheduler<B> {
         }
         if !launched {
             self.report_copies(desk)?;
-        }
-        self.release_aborted(desk)?;
-        if !launched {
             self.steps.flight = self.steps.lookahead.take();
             if let Some(mut step) = self.steps.flight.take() {
                 self.begin_copies(desk, &mut step)?;

@@ -95,8 +95,8 @@ pub struct VllmScheduler<B: Blocks> {
     boundary_ns: Option<u64>,
     /// Preemptions of the most urgent requests since a request last got a token.
     fruitless: u64,
-    /// True if clients have aborted running requests.
-    aborts_pending: bool,
+    /// Running requests that their clients have aborted since the last boundary.
+    aborted: Vec<Slot>,
     /// The schedule, if it is logged.
     pub log: Option<ScheduleLog>,
     /// The type of pool.
@@ -120,7 +120,7 @@ impl<B: Blocks> VllmScheduler<B> {
             refused: false,
             boundary_ns: None,
             fruitless: 0,
-            aborts_pending: false,
+            aborted: Vec::new(),
             log: None,
             blocks: PhantomData,
         }

@@ -132,13 +132,13 @@ impl<B: Blocks> VllmScheduler<B> {
         desk: &mut Desk<'_, B>,
         mut pipeline: Pipeline,
     ) -> Answer<Pipeline> {
+        self.release_aborted(desk)?;
         if let Some(step) = pipeline.in_flight.pop_front() {
             desk.replica
                 .step_of_engine(&step.shape, step.begin_ns, step.end_ns);
             self.step_ended(desk, &step)?;
             desk.replica.publish(self.running.len(), desk.store)?;
         }
-        self.release_aborted(desk)?;
         pipeline.drop_empty();
         while !pipeline.is_full() {
             let Some(mut step) = self.next_step(desk)? else {
