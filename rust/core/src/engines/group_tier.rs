@@ -10,6 +10,7 @@
 mod bring;
 pub mod connector;
 mod demote;
+mod known;
 pub mod look_up;
 mod offer;
 mod presence;
@@ -27,9 +28,7 @@ use crate::records::Records;
 use crate::store::contract::{MovingStore, TierOccupancy};
 use crate::store::newcomer::Brought;
 use crate::store::{Answer, LeaseId, MoveId, Order, Violation, STAGING};
-use connector::GroupConnector;
-use look_up::Prefix;
-use presence::InBoth;
+use known::GroupConnector;
 use to_offer::{GroupSlot, ToOffer};
 
 /// Time at which blocks are written down.
@@ -92,35 +91,6 @@ impl GroupTier {
             prompt_tokens,
             brought: BTreeMap::new(),
             connector: GroupConnector::default(),
-        }
-    }
-
-    /// Looks up a request of at most `limit` tokens. No change.
-    pub fn look_up(&self, manager: &GroupManager, request: u32, limit: u64) -> FoundBelow {
-        if self.writes != GroupWrites::Engine {
-            let in_both = InBoth {
-                manager,
-                tier: &self.tier,
-                request,
-            };
-            let found = manager.lookup_in(in_both).find(limit);
-            let pool_tokens = manager.look_up(request, found.tokens).tokens;
-            return FoundBelow { found, pool_tokens };
-        }
-        let in_pool = manager.look_up(request, limit);
-        let mut found = in_pool;
-        let prefix = Prefix {
-            request,
-            in_pool: in_pool.tokens,
-            known: limit,
-            most: limit,
-        };
-        found.tokens = self
-            .reached(manager, prefix, &|key| self.state_of(key))
-            .unwrap_or(in_pool.tokens);
-        FoundBelow {
-            found,
-            pool_tokens: in_pool.tokens,
         }
     }
 

@@ -6,39 +6,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::known::Known;
 use super::offer::Table;
 use super::to_offer::{GroupSlot, Held};
 use super::{GroupTier, Site};
 use crate::convert::fit;
-use crate::engines::connector_jobs::Jobs;
 use crate::engines::groups::manager::{GroupManager, KeyedState};
 use crate::engines::groups::pool::NULL;
 use crate::engines::groups::Kind;
 use crate::store::connector::{Ending, StepCopies};
 use crate::store::{Answer, MoveId, Order, GPU, STAGING};
-
-/// A request as the connector knows it.
-#[derive(Debug, Clone, Default)]
-struct Known {
-    /// For each group its blocks, `NULL` for those that are not there.
-    tables: Vec<Vec<u32>>,
-    /// For each group the first chunk that is to be offered.
-    next: Vec<u32>,
-    /// True if its next step brings its whole table.
-    is_new: bool,
-}
-
-/// Requests, and copies whose end is not reported.
-#[derive(Debug, Default)]
-pub struct GroupConnector {
-    /// The copies.
-    pub jobs: Jobs,
-    /// Requests that have ended since the last step.
-    pub ended: Vec<Ending>,
-    known: BTreeMap<u32, Known>,
-    /// Stores that read a block which may be given to others.
-    fenced: BTreeMap<u32, BTreeSet<MoveId>>,
-}
 
 /// A step's new parts of the tables.
 #[derive(Debug, Default)]

@@ -2,8 +2,9 @@
 
 use std::ops::Range;
 
+use super::presence::InBoth;
 use super::to_offer::GroupSlot;
-use super::GroupTier;
+use super::{FoundBelow, GroupTier, GroupWrites};
 use crate::convert::fit;
 use crate::engines::groups::manager::GroupManager;
 use crate::engines::groups::{Group, Kind};
@@ -99,6 +100,35 @@ impl GroupTier {
         match self.tier.contains(key) {
             true => ChunkState::Ready,
             false => ChunkState::Absent,
+        }
+    }
+
+    /// Looks up a request of at most `limit` tokens. No change.
+    pub fn look_up(&self, manager: &GroupManager, request: u32, limit: u64) -> FoundBelow {
+        if self.writes != GroupWrites::Engine {
+            let in_both = InBoth {
+                manager,
+                tier: &self.tier,
+                request,
+            };
+            let found = manager.lookup_in(in_both).find(limit);
+            let pool_tokens = manager.look_up(request, found.tokens).tokens;
+            return FoundBelow { found, pool_tokens };
+        }
+        let in_pool = manager.look_up(request, limit);
+        let mut found = in_pool;
+        let prefix = Prefix {
+            request,
+            in_pool: in_pool.tokens,
+            known: limit,
+            most: limit,
+        };
+        found.tokens = self
+            .reached(manager, prefix, &|key| self.state_of(key))
+            .unwrap_or(in_pool.tokens);
+        FoundBelow {
+            found,
+            pool_tokens: in_pool.tokens,
         }
     }
 
