@@ -1,4 +1,4 @@
-//! What vLLM's connector below the scheduler knows of requests: their tables, and copies whose end is not reported.
+//! Requests as vLLM's connector below the scheduler has them: their tables, and copies whose end is not reported.
 
 use std::collections::{BTreeMap, BTreeSet};
 
