@@ -26,6 +26,8 @@ from kvcache_sim.report.picture import Table
 #: Conversations that are drawn, those of most tokens, and the most bars of each.
 _MOST_DRAWN = 12
 _MOST_BARS = 400
+#: Places for bars at the least: a conversation of one call has no bar as wide as the page.
+_LEAST_PLACES = 12
 _HEIGHT = 150
 _COSTLIEST = 50
 _NO_TEXTS: Mapping[str, Differing] = {}
@@ -96,7 +98,7 @@ def _chain(name: str, calls: Sequence[tuple[Call, Predicted]]) -> str:
     paths = "".join(
         f'<path class="{part}" d="{_path(bars, number, top)}"/>' for number, part in enumerate(_PARTS)
     )
-    size = f"0 0 {len(bars)} {_HEIGHT}"
+    size = f"0 0 {max(len(bars), _LEAST_PLACES)} {_HEIGHT}"
     breaks = [(at, each) for at, (_, each) in enumerate(calls) if each.is_break]
     marks = "".join(
         f'<rect x="{at // width}" y="0" width="1" height="{_HEIGHT}" fill="transparent">'
@@ -104,7 +106,8 @@ def _chain(name: str, calls: Sequence[tuple[Call, Predicted]]) -> str:
         for at, _ in breaks
     )
     of = f", {width} calls a bar" if width > 1 else ""
-    label = f"{len(calls):,} calls{of}, prompts to {top:,} tokens, {len(breaks):,} breaks"
+    count = f"{len(calls):,} call{'s' * (len(calls) != 1)}"
+    label = f"{count}{of}, prompts to {top:,} tokens, {len(breaks):,} break{'s' * (len(breaks) != 1)}"
     return (
         f'<div class="chain"><p><b>{escape(name)}</b>: {label}</p>'
         f'<svg class="timeline" role="img" aria-label="{escape(label)}" viewBox="{size}"'

@@ -37,7 +37,8 @@ def _subject(bill: Bill) -> str:
     chains = {call.conversation.chain for call in bill.calls}
     days = [clock(call.start_ns)[:10] for call in (bill.calls[0], bill.calls[-1])]
     when = " to ".join(dict.fromkeys(days))
-    return f"{when}: {len(sessions):,} sessions, {len(chains):,} conversations, {len(bill.calls):,} calls"
+    counts = {"session": len(sessions), "conversation": len(chains), "call": len(bill.calls)}
+    return f"{when}: " + ", ".join(f"{count:,} {word}{'s' * (count != 1)}" for word, count in counts.items())
 
 
 def models_table(bill: Bill) -> Table:
@@ -59,7 +60,8 @@ def _counts(line: Line) -> tuple[int, int, int, int]:
 
 def headline(bill: Bill) -> str:
     """Return what the calls cost, and what of it calls that read less than before."""
-    cost = f"{len(bill.calls):,} calls cost {dollars(bill.picodollars)}"
+    one = len(bill.calls) == 1
+    cost = f"{len(bill.calls):,} {'call costs' if one else 'calls cost'} {dollars(bill.picodollars)}"
     if not bill.breaks:
         return f"{cost}; none read less than was cached before"
     lost = sum(each.predicted.lost_tokens for each in bill.breaks)
@@ -85,7 +87,7 @@ def sentences(bill: Bill) -> list[str]:
         found.append(f"without a known price, left out of the dollars: {', '.join(missing)} (--price FILE)")
     doubts = Counter(each.doubt for each in bill.predicted if each.doubt)
     for doubt, count in doubts.items():
-        found.append(f"not decided by any rule: {count:,} call{'s' * (count > 1)}, {doubt}")
+        found.append(f"not decided by any rule: {count:,} call{'s' * (count != 1)}, {doubt}")
     return found
 
 
