@@ -10,7 +10,13 @@ from hypothesis import strategies as st
 from kvcache_sim.base.errors import UsageError
 from kvcache_sim.model.attention import LayerCache, heads_per_gpu
 from kvcache_sim.model.gpus import load_gpu
-from kvcache_sim.model.kv_capacity import EngineMemory, kv_blocks, kv_capacity_bytes, loaded_weights_bytes
+from kvcache_sim.model.kv_capacity import (
+    EngineMemory,
+    default_engine,
+    kv_blocks,
+    kv_capacity_bytes,
+    loaded_weights_bytes,
+)
 from kvcache_sim.model.layer_group import (
     DenseFeedForward,
     MoeFeedForward,
@@ -19,6 +25,7 @@ from kvcache_sim.model.layer_group import (
     parse_layers,
 )
 from kvcache_sim.model.rank_work import expert_layers
+from kvcache_sim.model.releases import parse_release
 from kvcache_sim.model.roofline import attention_work, linear_layers, moved_bytes_per_token
 from layer_shapes import five_layers
 from support.examples import examples
@@ -236,3 +243,17 @@ def test_groups_of_layers_in_one_pool_by_hand():
         assert [g.block_size_tokens for g in spec(full, kind).groups] == [block, block]
     assert spec(full, state, block=512).groups[0].block_size_tokens == 512
     assert spec(state).groups[0].kind == "linear"
+
+
+@pytest.mark.parametrize(
+    ("batch", "engines"),
+    [
+        ((8192, 1024), "h100 0.8.0, h200 0.8.4, a100 0.8.5, b200 0.9.0"),
+        ((2048, 1024), "a100 0.8.0"),
+        ((2048, 256), "a100 0.8.4, b200 0.8.4, a100 0.9.0, rtx4090 0.9.0"),
+    ],
+)
+def test_an_engine_has_its_releases_batch(batch, engines):
+    for gpu, release in (each.split() for each in engines.split(", ")):
+        engine = default_engine(load_gpu(gpu), parse_release(f"vllm@{release}"))
+        assert (engine.max_num_batched_tokens, engine.max_num_seqs) == batch

@@ -8,7 +8,7 @@ from kvcache_sim.base.errors import KvsimError, UsageError
 from kvcache_sim.cli.main import run as kvsim
 from kvcache_sim.policies.plugins.load import load_plugin
 from kvcache_sim.policies.resolve import parse_variant, resolve_policy
-from kvcache_sim.scenario.load import scenario_from_text
+from kvcache_sim.scenario.load import load_scenario, scenario_from_text
 from kvcache_sim.scenario.policy_kinds import POLICY_KINDS
 from kvcache_sim.scenario.requests import read_requests
 from kvcache_sim.simulation import simulate
@@ -234,3 +234,9 @@ def test_other_ranges_are_refused(setting):
 def test_other_contexts_are_refused(setting):
     with pytest.raises(UsageError, match="tokens"):
         parse_variant(f"pgdsf:{setting}", 16)
+
+
+def test_a_scenario_file_names_a_plugin_in_its_directory(own, tmp_path_factory, monkeypatch):
+    monkeypatch.chdir(tmp_path_factory.mktemp("elsewhere"))
+    (own / "s.yaml").write_text(BASE + 'fetch: {policy: "own.py:Fetch"}\n')
+    assert load_scenario(own / "s.yaml").settings.movement.fetch == f"{own}/own.py:Fetch"

@@ -330,3 +330,10 @@ def test_the_table_of_the_agentic_trace():
     for capacity, rate in ((1_000, 0.2739), (3_000, 0.7309), (10_000, 0.9303)):
         hits = native.plain("fifo", capacity, "queue", settings).hits.sum()
         assert round(hits / references, 4) == rate
+
+
+def test_the_flat_queue_of_the_conversation_trace():
+    request = ReplayRequest(conversation(), 512, 1, last_partial="keep", discipline="flat")
+    for capacity, rate in ((1_000, 0.0445), (10_000, 0.1814), (30_000, 0.2934), (100_000, 0.3563)):
+        result = run(request, "fifo", capacity_blocks=capacity)
+        assert round(result["prefix_lookup"]["block_hit_rate"], 4) == rate

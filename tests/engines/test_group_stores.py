@@ -268,3 +268,12 @@ def test_explain_reads_miss_causes_with_and_without_the_option(tmp_path):
         reported.append({name: values.tolist() for name, values in reuse_of(run).missed.items()})
     assert reported[0] == reported[1]
     assert sum(reported[0]["window_moved_on"]) > 0
+
+
+def test_a_size_is_blocks_of_the_groups():
+    settings = scenario_from_text(BASE, "s.yaml", Path.cwd()).settings
+    assert settings.cache.groups is not None
+    assert [g.name for g in settings.cache.groups.layout.groups] == ["swa128", "full"]
+    # 18 layers of 8 heads of 64, keys and values of 2 bytes: one group's page for 64 tokens
+    assert settings.cache.block_bytes == 18 * 2 * 8 * 64 * 2 * 64
+    assert settings.machines[0].tiers[0].capacity_blocks == (4 << 30) // settings.cache.block_bytes

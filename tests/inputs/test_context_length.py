@@ -311,3 +311,16 @@ def test_a_file_of_no_length_is_refused():
     layer = {"layers": "0", "attention": {"kind": "full", "heads": 1, "kv_heads": 1, "head_size": 1}}
     with pytest.raises(UsageError, match="seq_len is no length; got 0"):
         parse_model({"hidden_size": 1, "vocab_size": 1, "seq_len": 0, "group": [layer]}, "m", "m.toml")
+
+
+def test_a_machine_of_its_own_is_refused_too():
+    machines = [
+        "cluster.machines=2",
+        "machines=[{}, {replica: {step_time: 'roofline:llama-3.1-8b@rtx4090'}}]",
+    ]
+    with pytest.raises(UsageError, match="holds no request"):
+        served(*machines, text=AUTO)
+    assert (
+        served(*machines, "replica.max_model_len=20000", text=AUTO).settings.machines[1].replica.max_model_len
+        == 20_000
+    )

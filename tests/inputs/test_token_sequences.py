@@ -8,10 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim.base import rng
 from kvcache_sim.base.errors import KvsimError, TraceError, UsageError
+from kvcache_sim.workload.readers import read_trace
 from kvcache_sim.workload.tokens import PromptConfig, PromptGenerator, Tokenizer, TokenWorkers, block_starts
 from kvcache_sim.workload.tokens.row_key import trace_row_key
 from kvcache_sim.workload.trace import Trace
 from support.product.traces import token_batches
+from support.shared_files import shared
 from support.token_rows import Row, trace_of
 
 SEED = 42
@@ -207,3 +209,20 @@ def test_a_worker_that_dies_is_an_error():
 def test_a_pool_needs_a_worker(workers):
     with pytest.raises(UsageError, match="number of workers"):
         TokenWorkers(trace_of([Row(4)], BLOCK_SIZE), PromptConfig(10, BLOCK_SIZE), BASE_SEED, workers)
+
+
+def test_the_conversation_trace_row_by_row():
+    """Every tenth row, token by token, from the starts that the golden digest pins."""
+    trace = read_trace(shared("traces/conversation_trace.jsonl"))
+    config = PromptConfig(1_000_000, 512, trace.sha256[:16])
+    starts = block_starts(trace, config, BASE_SEED).astype(np.int64)
+    total = row = 0
+    for batch in token_batches(trace, config, BASE_SEED):
+        total += len(batch.tokens)
+        for first, last in zip(batch.offsets[:-1], batch.offsets[1:], strict=True):
+            if row % 10 == 0:
+                ids = trace.block_ids[trace.id_offsets[row] : trace.id_offsets[row + 1]]
+                positions = np.repeat(starts[ids], 512)[: last - first] + np.arange(last - first) % 512
+                assert np.array_equal(batch.tokens[first:last], positions % 1_000_000)
+            row += 1
+    assert (row, total) == (12_031, 144_793_823)
