@@ -26,8 +26,8 @@ from kvcache_sim.report.picture import Table
 #: Conversations that are drawn, those of most tokens, and the most bars of each.
 _MOST_DRAWN = 12
 _MOST_BARS = 400
-#: Places for bars at the least: a conversation of one call has no bar as wide as the page.
-_LEAST_PLACES = 12
+#: Fewest bars that fill the width: a conversation of one call has no bar as wide as the page.
+_FEWEST_BARS = 12
 _HEIGHT = 150
 _COSTLIEST = 50
 _NO_TEXTS: Mapping[str, Differing] = {}
@@ -98,7 +98,7 @@ def _chain(name: str, calls: Sequence[tuple[Call, Predicted]]) -> str:
     paths = "".join(
         f'<path class="{part}" d="{_path(bars, number, top)}"/>' for number, part in enumerate(_PARTS)
     )
-    size = f"0 0 {max(len(bars), _LEAST_PLACES)} {_HEIGHT}"
+    size = f"0 0 {max(len(bars), _FEWEST_BARS)} {_HEIGHT}"
     breaks = [(at, each) for at, (_, each) in enumerate(calls) if each.is_break]
     marks = "".join(
         f'<rect x="{at // width}" y="0" width="1" height="{_HEIGHT}" fill="transparent">'
