@@ -10,6 +10,7 @@ from __future__ import annotations
 import random
 import sys
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
@@ -325,12 +326,14 @@ def differs(real: Real, asked: Asked) -> str | None:
     return difference(theirs, ours(asked), str(asked))
 
 
-if __name__ == "__main__":
+def program(title: str, asked_of: Callable[[int], Asked]) -> int:
+    """Compare the streams of a command line's seeds, print what happened in them; return the exit code."""
     code = compare_streams(
-        "SGLang schedules",
-        sglang_scheduler.load,
-        lambda real, seed: differs(real, Asked(seed)),
-        *sys.argv[1:4],
+        title, sglang_scheduler.load, lambda real, seed: differs(real, asked_of(seed)), *sys.argv[1:4]
     )
     print("streams with " + ", ".join(f"{name}: {count}" for name, count in sorted(SEEN.items())))
-    sys.exit(code)
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(program("SGLang schedules", Asked))

@@ -14,9 +14,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from engine_oracles import sglang_scheduler
-from engine_oracles.sglang_schedules import SEEN, STOPS, Asked, Stored, differs
-from engine_oracles.streams import compare_streams
+from engine_oracles.sglang_schedules import STOPS, Asked, Stored, program
 
 
 class AskedOfStorage(Asked):
@@ -44,11 +42,4 @@ class AskedOfStorage(Asked):
 
 
 if __name__ == "__main__":
-    code = compare_streams(
-        "SGLang stored schedules",
-        sglang_scheduler.load,
-        lambda real, seed: differs(real, AskedOfStorage(seed)),
-        *sys.argv[1:4],
-    )
-    print("streams with " + ", ".join(f"{name}: {count}" for name, count in sorted(SEEN.items())))
-    sys.exit(code)
+    sys.exit(program("SGLang stored schedules", AskedOfStorage))

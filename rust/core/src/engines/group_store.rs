@@ -15,10 +15,11 @@ use super::groups::admission::AdmissionLimits as Within;
 use super::groups::lost::{Junction, Losses};
 use super::groups::manager::GroupManager;
 use super::groups::rules::{chunk_end, next_change, Chunk};
-use super::groups::{Group, Kind, Limits};
+use super::groups::{Found, Group, Kind, Limits};
 use super::leases::EngineLeases;
 use crate::convert::fit;
 use crate::records::Records;
+use crate::store::newcomer::Newcomer;
 use crate::store::LeaseId;
 
 /// State of a running request.
@@ -36,6 +37,19 @@ struct Running {
     depth: u32,
     /// True if the request was admitted before and its hit was counted.
     is_counted: bool,
+}
+
+impl Running {
+    /// Returns the state of a request as it is first admitted with a hit: nothing is reserved yet.
+    fn admitted(asked: &Newcomer, found: Found) -> Self {
+        Self {
+            junction: found.junction,
+            prompt_tokens: asked.prompt_tokens,
+            chunk_tokens: asked.chunk_tokens,
+            is_counted: true,
+            ..Self::default()
+        }
+    }
 }
 
 /// Blocks of one GPU under the rules of vLLM's cache groups.

@@ -82,13 +82,7 @@ impl GroupStore {
                 ..in_pool
             },
         );
-        let running = Running {
-            junction: found.junction,
-            prompt_tokens: asked.prompt_tokens,
-            chunk_tokens: asked.chunk_tokens,
-            is_counted: true,
-            ..Running::default()
-        };
+        let running = Running::admitted(asked, found);
         let tokens = asked.step_tokens.min(known - found.tokens);
         let end = match loads {
             true => hit,

@@ -144,13 +144,7 @@ impl GroupAdmission for GroupStore {
             whole_tokens: asked.whole.then_some(known),
             in_flight_tokens: asked.steps_in_flight * limits.max_num_batched_tokens,
         };
-        let running = Running {
-            junction: found.junction,
-            prompt_tokens: asked.prompt_tokens,
-            chunk_tokens: asked.chunk_tokens,
-            is_counted: true,
-            ..Running::default()
-        };
+        let running = Running::admitted(asked, found);
         let tokens = asked.step_tokens.min(known - found.tokens);
         let end = self.chunk_end(&running, found.tokens, known, tokens);
         let entry = if end <= found.tokens && end < known {

@@ -1,5 +1,5 @@
-//! HiCache's threads between host and storage (SGLang 0.5.23, `cache_controller.py`): one writes, one asks the storage
-//! what it has, one reads. Each does one thing after another, in batches; what they have done waits for the scheduler.
+//! HiCache's threads between host and storage (SGLang 0.5.23, `cache_controller.py`): one writes, one queries the
+//! storage's keys, one reads. Each takes its orders one by one, in batches of pages; the scheduler collects the results.
 //!
 //! A batch's pages are in the storage when it has been written, and are those of its beginning when it is read.
 
