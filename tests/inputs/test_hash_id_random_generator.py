@@ -278,35 +278,6 @@ def test_base_seed_is_read_without_drawing():
     assert base.random() == RandomGenerator(11).random()
 
 
-# independence, measured -----------------------------------------------------------------------------------
-
-
-def test_derived_seeds_do_not_collide():
-    """400,000 seeds of 64 bits: even one pair among them would be a chance of 4 in 10⁹."""
-    seeds = [rng.hash_id_seed(base, k) for base in (0, 42) for k in range(200_000)]
-    assert len(set(seeds)) == len(seeds)
-
-
-def chi_square(counts: np.ndarray, expected: float) -> float:
-    return float(((counts - expected) ** 2 / expected).sum())
-
-
-def test_first_draws_are_uniform_and_unrelated_to_their_neighbours():
-    """Chi-square over 64 cells of one id, and 64 × 64 cells of consecutive ids; limits at 6 sigma."""
-    generator = HashIdRandomGenerator(BASE_42)
-    ids = 40_960
-    cells = np.empty(ids, np.int64)
-    for hash_id in range(ids):
-        generator.reseed_for_hash_id(hash_id)
-        cells[hash_id] = generator.randrange(64)
-    for counts, dof in (
-        (np.bincount(cells, minlength=64), 63),
-        (np.bincount(cells[:-1] * 64 + cells[1:], minlength=4096), 4095),
-    ):
-        statistic = chi_square(counts, counts.sum() / (dof + 1))
-        assert abs(statistic - dof) < 6 * (2 * dof) ** 0.5
-
-
 # real processes -------------------------------------------------------------------------------------------
 
 

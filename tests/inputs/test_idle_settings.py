@@ -18,66 +18,49 @@ from support.tiered_scenario import BASE, load
 
 #: Settings that others rule out, and why: without the rule another run than the requested one would be
 #: simulated.
+_RULED_OUT = """
+cache.accounting | counts one tier's tokens
+cache.semantics | has a gpu tier only
+tiers.cpu.semantics | this tier keeps a tree's cache groups | LMCache's server has no default
+trace.path | keep one of the two
+workload.prompt_structure | how 'kvsim trace generate' writes rows
+fleet.plan | a lose-tier takes no channel | a flush takes no tier | that every machine has | channel: one of |
+    there are machines
+retention | hints need cache.semantics tree | no time passes
+tenants.max_in_flight | no request waits for its turn or for tokens | polls follow the trace's arrivals
+tenants.of.a.cache_blocks | quotas of cache need cache.semantics tree
+fleet.scaling | are not from least to most | fewer than least | add fleet.scaling.schedule | decide which
+    machines join and leave | the kind of a joining machine is undefined
+cluster.pool | only blocks of the tree | auto is for the tier | does not support a time to live
+fleet.faults | add fleet.faults_until
+pools.decode | nothing is handed over
+handover.decide | add handover.prefill_busy | counts each machine it names as chosen
+handover.path | hand-overs cross memory as they are on the gpu
+tiers.cpu.kv_ratio | cluster.pool holds blocks as they are | cache groups send pages of their layers
+cache.cache_output | SGLang's tree keeps prompts and answers
+replica.scheduler | gives out the blocks of its own pool | gives out the pages of its own tree
+replica.speculation | drafts no tokens here | asynchronous scheduling with drafts is not simulated | drafts are
+    not handed over | what a rejected draft leaves of a state | a hit that loses its last block is not simulated
+    | drafts in several cache groups with a tier below
+replica.dp | ranks that step together have no lower tiers
+replica.pp | micro-batches are those of vLLM's own
+replica.cp | is no multiple of it | copies of | windows and states are not shared out
+tiers.cpu.chunk_tokens | a chunk is whole blocks
+machines[0].tiers.cpu.chunk_tokens | the tiers of all machines have the same chunk_tokens
+tiers.cpu.capacity | auto is for the gpu
+tiers.gpu.semantics | engines' own rules are the cpu's
+tiers.disk.semantics | engines' own rules are the cpu's
+machines[0].tiers.cpu.semantics | the tiers of all machines have the same semantics
+machines[0].replica.instant | for all machines or for none
+machines[0].replica.dp | for all machines or for none
+machines[0].replica.max_model_len | all machines serve one model
+machines[0].replica.allow_long_max_model_len | all machines serve one model
+machines[0].replica.on_overflow | all machines serve one model
+machines[0].tiers.cpu | blocks reach the disk through the cpu
+"""
 RULED_OUT = {
-    "cache.accounting": ("counts one tier's tokens",),
-    "cache.semantics": ("has a gpu tier only",),
-    "tiers.cpu.semantics": ("this tier keeps a tree's cache groups", "LMCache's server has no default"),
-    "trace.path": ("keep one of the two",),
-    "workload.prompt_structure": ("how 'kvsim trace generate' writes rows",),
-    "fleet.plan": (
-        "a lose-tier takes no channel",
-        "a flush takes no tier",
-        "that every machine has",
-        "channel: one of",
-        "there are machines",
-    ),
-    "retention": ("hints need cache.semantics tree", "no time passes"),
-    "tenants.max_in_flight": (
-        "no request waits for its turn or for tokens",
-        "polls follow the trace's arrivals",
-    ),
-    "tenants.of.a.cache_blocks": ("quotas of cache need cache.semantics tree",),
-    "fleet.scaling": (
-        "are not from least to most",
-        "fewer than least",
-        "add fleet.scaling.schedule",
-        "decide which machines join and leave",
-        "the kind of a joining machine is undefined",
-    ),
-    "cluster.pool": ("only blocks of the tree", "auto is for the tier", "does not support a time to live"),
-    "fleet.faults": ("add fleet.faults_until",),
-    "pools.decode": ("nothing is handed over",),
-    "handover.decide": ("add handover.prefill_busy", "counts each machine it names as chosen"),
-    "handover.path": ("hand-overs cross memory as they are on the gpu",),
-    "tiers.cpu.kv_ratio": (
-        "cluster.pool holds blocks as they are",
-        "cache groups send pages of their layers",
-    ),
-    "cache.cache_output": ("SGLang's tree keeps prompts and answers",),
-    "replica.scheduler": ("gives out the blocks of its own pool", "gives out the pages of its own tree"),
-    "replica.speculation": (
-        "drafts no tokens here",
-        "asynchronous scheduling with drafts is not simulated",
-        "drafts are not handed over",
-        "what a rejected draft leaves of a state",
-        "a hit that loses its last block is not simulated",
-        "drafts in several cache groups with a tier below",
-    ),
-    "replica.dp": ("ranks that step together have no lower tiers",),
-    "replica.pp": ("micro-batches are those of vLLM's own",),
-    "replica.cp": ("is no multiple of it", "copies of", "windows and states are not shared out"),
-    "tiers.cpu.chunk_tokens": ("a chunk is whole blocks",),
-    "machines[0].tiers.cpu.chunk_tokens": ("the tiers of all machines have the same chunk_tokens",),
-    "tiers.cpu.capacity": ("auto is for the gpu",),
-    "tiers.gpu.semantics": ("engines' own rules are the cpu's",),
-    "tiers.disk.semantics": ("engines' own rules are the cpu's",),
-    "machines[0].tiers.cpu.semantics": ("the tiers of all machines have the same semantics",),
-    "machines[0].replica.instant": ("for all machines or for none",),
-    "machines[0].replica.dp": ("for all machines or for none",),
-    "machines[0].replica.max_model_len": ("all machines serve one model",),
-    "machines[0].replica.allow_long_max_model_len": ("all machines serve one model",),
-    "machines[0].replica.on_overflow": ("all machines serve one model",),
-    "machines[0].tiers.cpu": ("blocks reach the disk through the cpu",),
+    key: tuple(reasons)
+    for key, *reasons in (row.split(" | ") for row in _RULED_OUT.strip().replace("\n    ", " ").splitlines())
 }
 
 

@@ -14,42 +14,21 @@ from kvcache_sim.model.model_file import load_model
 OWN = {"num_hidden_layers": 5, "hidden_size": 96, "num_attention_heads": 6, "vocab_size": 50}
 MOE = {"n_routed_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 24, "intermediate_size": 40}
 #: Fields that several configurations have.
-GROUPS = {
-    "WINDOW": {"sliding_window": 7},
-    "GLOBAL": {
-        "head_dim": 10,
-        "num_key_value_heads": 3,
-        "sliding_window": 7,
-        "layer_types": ["sliding_attention", "full_attention"] * 3,
-    },
-    "MIMO": {
-        "hybrid_layer_pattern": [0, 1, 1, 0, 1],
-        "head_dim": 10,
-        "v_head_dim": 8,
-        "num_key_value_heads": 3,
-    },
-    "MLA": {"kv_lora_rank": 20, "qk_rope_head_dim": 3, "qk_nope_head_dim": 5, "v_head_dim": 4},
-    "INDEX": {"index_topk": 64, "index_n_heads": 2, "index_head_dim": 12},
-    "SQUEEZE": {
-        "compress_ratios": [0, 4, 128, 4, 0, 4],
-        "head_dim": 10,
-        "sliding_window": 7,
-        "q_lora_rank": 13,
-        "o_groups": 2,
-        "o_lora_rank": 14,
-        "qk_rope_head_dim": 3,
-        "index_topk": 64,
-        "index_n_heads": 2,
-        "index_head_dim": 12,
-    },
-    "WIDE": {"intermediate_size": 40},
-    "MOE": MOE,
-    "MAVERICK": {
-        "num_local_experts": 8,
-        "num_experts_per_tok": 2,
-        "intermediate_size_mlp": 50,
-        "intermediate_size": 40,
-    },
+_GROUPS = """
+WINDOW {"sliding_window": 7}
+GLOBAL {"head_dim": 10, "num_key_value_heads": 3, "sliding_window": 7, "layer_types": ["sliding_attention",
+    "full_attention", "sliding_attention", "full_attention", "sliding_attention", "full_attention"]}
+MIMO {"hybrid_layer_pattern": [0, 1, 1, 0, 1], "head_dim": 10, "v_head_dim": 8, "num_key_value_heads": 3}
+MLA {"kv_lora_rank": 20, "qk_rope_head_dim": 3, "qk_nope_head_dim": 5, "v_head_dim": 4}
+INDEX {"index_topk": 64, "index_n_heads": 2, "index_head_dim": 12}
+SQUEEZE {"compress_ratios": [0, 4, 128, 4, 0, 4], "head_dim": 10, "sliding_window": 7, "q_lora_rank": 13,
+    "o_groups": 2, "o_lora_rank": 14, "qk_rope_head_dim": 3, "index_topk": 64, "index_n_heads": 2, "index_head_dim":
+    12}
+WIDE {"intermediate_size": 40}
+MAVERICK {"num_local_experts": 8, "num_experts_per_tok": 2, "intermediate_size_mlp": 50, "intermediate_size": 40}
+"""
+GROUPS = {name: json.loads(own) for name, own in re.findall(r"^(\w+) ({[^}]*})", _GROUPS, re.M)} | {
+    "MOE": MOE
 }
 #: Reader, groups of fields and further ones; a line that is further indented belongs to the one above it.
 ATTENTION = """

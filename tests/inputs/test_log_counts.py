@@ -9,71 +9,28 @@ from kvcache_sim.workload.prompts.usage import usage_of
 from support.shared_files import shared
 from support.unbounded_rows import unbounded_hits
 
-DETAILS = "prompt_tokens_details"
-#: (counts, tokens of the prompt, of the answer, cached).
-USAGES = [
-    ({"prompt_tokens": 100, "completion_tokens": 5, DETAILS: {"cached_tokens": 64}}, 100, 5, 64),
-    ({"prompt_tokens": 100, "completion_tokens": 5, DETAILS: None}, 100, 5, None),
-    ({"input_tokens": 100, "output_tokens": 5, "input_tokens_details": {"cached_tokens": 64}}, 100, 5, 64),
-    (
-        {
-            "input_tokens": 3,
-            "output_tokens": 5,
-            "cache_read_input_tokens": 60,
-            "cache_creation_input_tokens": 40,
-        },
-        103,
-        5,
-        60,
-    ),
-    (
-        {
-            "input_tokens": 3,
-            "cache_creation": {"ephemeral_5m_input_tokens": 40, "ephemeral_1h_input_tokens": 7},
-        },
-        50,
-        None,
-        None,
-    ),
-    ({"input_tokens": 3, "cache_read_input_tokens": 0, "cache_creation_input_tokens": 0}, 3, None, 0),
-    (
-        {"inputTokens": 3, "outputTokens": 5, "cacheReadInputTokens": 60, "cacheWriteInputTokens": 40},
-        103,
-        5,
-        60,
-    ),
-    (
-        {"prompt_tokens": 31, DETAILS: {"cached_tokens": 1253}, "cache_read_input_tokens": 1253},
-        1284,
-        None,
-        1253,
-    ),
-    ({"prompt_tokens": 31, "cache_creation_input_tokens": 1400, "cache_read_input_tokens": 0}, 1431, None, 0),
-    (
-        {"prompt_tokens": 1431, "cache_creation_input_tokens": 400, "cache_read_input_tokens": 1000},
-        1431,
-        None,
-        1000,
-    ),
-    ({"prompt_tokens": 9, "prompt_cache_hit_tokens": 4, "prompt_cache_miss_tokens": 5}, 9, None, 4),
-    (
-        {
-            "promptTokenCount": 90,
-            "cachedContentTokenCount": 30,
-            "candidatesTokenCount": 4,
-            "thoughtsTokenCount": 6,
-        },
-        90,
-        10,
-        30,
-    ),
-    ({}, None, None, None),
-]
+#: Counts of a log, and the tokens of its prompt, of its answer and cached.
+USAGES = """
+{"prompt_tokens": 100, "completion_tokens": 5, "prompt_tokens_details": {"cached_tokens": 64}} → 100, 5, 64
+{"prompt_tokens": 100, "completion_tokens": 5, "prompt_tokens_details": null} → 100, 5, null
+{"input_tokens": 100, "output_tokens": 5, "input_tokens_details": {"cached_tokens": 64}} → 100, 5, 64
+{"input_tokens": 3, "output_tokens": 5, "cache_read_input_tokens": 60, "cache_creation_input_tokens": 40} → 103, 5, 60
+{"input_tokens": 3, "cache_creation": {"ephemeral_5m_input_tokens": 40, "ephemeral_1h_input_tokens": 7}} → 50,null,null
+{"input_tokens": 3, "cache_read_input_tokens": 0, "cache_creation_input_tokens": 0} → 3, null, 0
+{"inputTokens": 3, "outputTokens": 5, "cacheReadInputTokens": 60, "cacheWriteInputTokens": 40} → 103, 5, 60
+{"prompt_tokens": 31, "prompt_tokens_details": {"cached_tokens": 253}, "cache_read_input_tokens": 253} → 284, null, 253
+{"prompt_tokens": 31, "cache_creation_input_tokens": 1400, "cache_read_input_tokens": 0} → 1431, null, 0
+{"prompt_tokens": 1431, "cache_creation_input_tokens": 400, "cache_read_input_tokens": 1000} → 1431, null, 1000
+{"prompt_tokens": 9, "prompt_cache_hit_tokens": 4, "prompt_cache_miss_tokens": 5} → 9, null, 4
+{"promptTokenCount": 9, "cachedContentTokenCount": 3, "candidatesTokenCount": 4, "thoughtsTokenCount": 6} → 9, 10, 3
+{} → null, null, null
+"""
 
 
-@pytest.mark.parametrize(("counts", "inputs", "outputs", "cached"), USAGES)
-def test_counts_mean_what_their_vendor_says(counts, inputs, outputs, cached):
-    assert usage_of(None, counts) == (inputs, outputs, cached)
+@pytest.mark.parametrize("line", USAGES.strip().splitlines())
+def test_counts_mean_what_their_vendor_says(line):
+    counts, _, tokens = line.partition(" → ")
+    assert usage_of(None, json.loads(counts)) == tuple(json.loads(f"[{tokens}]"))
 
 
 def imported(path, rows, capsys, *options):
@@ -140,12 +97,8 @@ def test_an_image_has_the_tokens_that_the_counts_leave_and_text_behind_another_i
     _, hits, said = imported(tmp_path / "l", rows, capsys)
     assert "an image has 100 tokens by the log's counts" in said
     assert "3 image_url parts are not rendered" in said
-    assert hits == [
-        0,
-        144,
-        272,
-        144,
-    ]  # of 150 + 8 tokens up to the image; the whole of 278 but a part of a block
+    # of 150 + 8 tokens up to the image; the whole of 278 but a part of a block
+    assert hits == [0, 144, 272, 144]
 
 
 def test_an_answer_is_named_where_the_next_prompt_repeats_it(tmp_path, capsys):

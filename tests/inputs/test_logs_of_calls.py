@@ -1,6 +1,7 @@
 """Logs of gateways, tracers and load generators: the same calls make the same rows from every format."""
 
 import json
+import re
 
 import pytest
 from hypothesis import given
@@ -130,90 +131,35 @@ def test_what_is_no_request_is_left_out_and_counted(tmp_path, kind, row, reason)
     assert f"log:2: 1 left out: {reason}" in said
 
 
-@pytest.mark.parametrize(
-    ("kind", "row", "inputs", "cached"),
-    [
-        # LiteLLM's count of a Claude leaves out what was read and written: parts that exceed it add up
-        (
-            "litellm",
-            {
-                "metadata": {
-                    "usage_object": {
-                        "prompt_tokens": 31,
-                        "completion_tokens": 4,
-                        "cache_creation_input_tokens": 60,
-                        "cache_read_input_tokens": 9,
-                    }
-                }
-            },
-            100,
-            9,
-        ),
-        (
-            "litellm",
-            {"metadata": {}, "response": {"usage": {"prompt_tokens": 80, "completion_tokens": 4}}},
-            80,
-            None,
-        ),
-        (
-            "litellm",
-            {"metadata": None, "response": {}, "prompt_tokens": 70, "completion_tokens": 4},
-            70,
-            None,
-        ),
-        # usageDetails are disjoint, unless input and output alone make the total
-        (
-            "langfuse",
-            {"usageDetails": {"input": 30, "input_cached_tokens": 40, "output": 4, "total": 74}},
-            70,
-            40,
-        ),
-        (
-            "langfuse",
-            {"usageDetails": {"input": 70, "input_cached_tokens": 40, "output": 4, "total": 74}},
-            70,
-            40,
-        ),
-        (
-            "langfuse",
-            {
-                "usageDetails": {
-                    "input": 5,
-                    "cache_read_input_tokens": 40,
-                    "cache_creation_input_tokens": 9,
-                    "output": 4,
-                }
-            },
-            54,
-            40,
-        ),
-        # a later row of counts has what an earlier one does not say
-        (
-            "inference-perf",
-            {
-                "info": {"input_tokens": 70, "output_tokens": 4},
-                "response": json.dumps({"choices": [{"text": "a"}], "usage": usage(CALL)}),
-            },
-            70,
-            16,
-        ),
-        # a text that is JSON without a prompt is none
-        (
-            "litellm",
-            {
-                "messages": [{"role": "user", "content": "x"}],
-                "proxy_server_request": "{}",
-                "metadata": {"usage_object": {"prompt_tokens": 1, "completion_tokens": 4}},
-            },
-            1,
-            None,
-        ),
-        ("langfuse", {"usageDetails": None, "usage": {"input": 70, "output": 4, "total": 74}}, 70, None),
-        ("langfuse", {"usageDetails": None, "promptTokens": 70, "completionTokens": 4}, 70, None),
-    ],
-)
-def test_counts_mean_what_the_format_says(tmp_path, kind, row, inputs, cached):
-    _, rows, _ = imported(written(tmp_path / "log", [KEPT[kind] | row]))
+ANSWER = json.dumps({"choices": [{"text": "a"}], "usage": usage(CALL)})
+#: Members of a call's row that have its counts, and the tokens of its prompt and those that were cached.
+COUNTS = """
+LiteLLM's count of a Claude leaves out what was read and written: parts that exceed it add up
+  litellm {"metadata": {"usage_object": {"prompt_tokens": 31, "completion_tokens": 4,
+    "cache_creation_input_tokens": 60, "cache_read_input_tokens": 9}}} → 100, 9
+  litellm {"metadata": {}, "response": {"usage": {"prompt_tokens": 80, "completion_tokens": 4}}} → 80, null
+  litellm {"metadata": null, "response": {}, "prompt_tokens": 70, "completion_tokens": 4} → 70, null
+usageDetails are disjoint, unless input and output alone make the total
+  langfuse {"usageDetails": {"input": 30, "input_cached_tokens": 40, "output": 4, "total": 74}} → 70, 40
+  langfuse {"usageDetails": {"input": 70, "input_cached_tokens": 40, "output": 4, "total": 74}} → 70, 40
+  langfuse {"usageDetails": {"input": 5, "cache_read_input_tokens": 40, "cache_creation_input_tokens": 9,
+    "output": 4}} → 54, 40
+a later row of counts has what an earlier one does not say
+  inference-perf {"info": {"input_tokens": 70, "output_tokens": 4}, "response": ANSWER} → 70, 16
+a text that is JSON without a prompt is none
+  litellm {"messages": [{"role": "user", "content": "x"}], "proxy_server_request": "{}",
+    "metadata": {"usage_object": {"prompt_tokens": 1, "completion_tokens": 4}}} → 1, null
+  langfuse {"usageDetails": null, "usage": {"input": 70, "output": 4, "total": 74}} → 70, null
+  langfuse {"usageDetails": null, "promptTokens": 70, "completionTokens": 4} → 70, null
+""".replace("ANSWER", json.dumps(ANSWER))
+
+
+@pytest.mark.parametrize("line", re.findall(r"^  (\S.*)", COUNTS.replace("\n    ", " "), re.M))
+def test_counts_mean_what_the_format_says(tmp_path, line):
+    kind, _, text = line.partition(" ")
+    members, _, tokens = text.partition(" → ")
+    inputs, cached = json.loads(f"[{tokens}]")
+    _, rows, _ = imported(written(tmp_path / "log", [KEPT[kind] | json.loads(members)]))
     assert (rows[0]["input_length"], rows[0]["output_length"]) == (inputs, 4)
     assert rows[0].get("cached_tokens") == cached
 

@@ -3,6 +3,7 @@
 import json
 import random
 import re
+import shlex
 
 import kvcache_sim as kv
 import pytest
@@ -11,93 +12,89 @@ from kvcache_sim.scenario.launch.deployment import parse_launch, read_deployment
 from kvcache_sim.scenario.launch.to_scenario import scenario_of_launch
 from support.shared_files import shared
 
-#: A text of a shell, with the flags and the model that the engine is given.
-SHELL = {
-    "variables, defaults, arithmetic": (
-        "TP=4\nexport LEN=$((16*1024)) # of each request\nM=${MODEL:-Qwen/Qwen3-8B}\n"
-        'vllm serve "$M" -tp $TP --max-model-len ${LEN}',
-        "Qwen/Qwen3-8B",
-        {"--tensor-parallel-size": "4", "--max-model-len": "16384"},
-    ),
-    "continued lines, with comments and without backslashes": (
-        "(env) user@host:~$ vllm serve Q \\ # the model\n  --seed 1 \\\n  # not now: --block-size 8\n  --swap-space 4\n"
-        "   --max-num-seqs 2 > log 2>&1 &\n\ncurl -s http://x/v1/models --max-time 3",
-        "Q",
-        {"--seed": "1", "--swap-space": "4", "--max-num-seqs": "2"},
-    ),
-    "a list of words": (
-        "ARGS=(--seed 1\n --served-model-name 'a b')\nARGS+=(-tp 2)\nvllm serve Q \"${ARGS[@]}\" | tee log",
-        "Q",
-        {"--seed": "1", "--served-model-name": "a b", "--tensor-parallel-size": "2"},
-    ),
-    "a shell in a container, whose variables it sees": (
-        'docker run --gpus all -e TP=2 nvcr.io/x/y bash -lc "cd /x && vllm serve Q -tp \\$TP"',
-        "Q",
-        {"--tensor-parallel-size": "2"},
-    ),
-    "a variable before a command is not of its own words": (
-        "TP=8\nTP=2 vllm serve Q -tp $TP",
-        "Q",
-        {"--tensor-parallel-size": "8"},
-    ),
-    "eval, and JSON with quotes of three kinds": (
-        'M=Q\neval vllm serve $M\nvllm serve $M --hf-overrides \'{"a": "\'$M\'"}\' --lora-modules {"name": "x"}',
-        "Q",
-        {"--hf-overrides": '{"a": "Q"}', "--lora-modules": '{"name": "x"}'},
-    ),
-    "a file that the text writes": (
-        "F=/tmp/f.yaml\ncat > $F <<EOF\nmax-num-seqs: 8\nseed: 3\nenable-prefix-caching: false\nEOF\n"
-        "vllm serve Q --seed 4 --config $F",
-        "Q",
-        {"--max-num-seqs": "8", "--enable-prefix-caching": "false", "--seed": "4", "--config": "/tmp/f.yaml"},
-    ),
-    "a list in Python": (
-        'cmd = ["vllm", "serve", "Q", "--seed", "1", "--enforce-eager"]',
-        "Q",
-        {"--seed": "1", "--enforce-eager": ""},
-    ),
-}
+#: Texts of a shell, each with the model and the flags that the engine is given.
+_SHELL = r"""
+=== variables, defaults, arithmetic
+TP=4
+export LEN=$((16*1024)) # of each request
+M=${MODEL:-Qwen/Qwen3-8B}
+vllm serve "$M" -tp $TP --max-model-len ${LEN}
+→ Qwen/Qwen3-8B --tensor-parallel-size 4 --max-model-len 16384
+=== continued lines, with comments and without backslashes
+(env) user@host:~$ vllm serve Q \ # the model
+  --seed 1 \
+  # not now: --block-size 8
+  --swap-space 4
+   --max-num-seqs 2 > log 2>&1 &
+
+curl -s http://x/v1/models --max-time 3
+→ Q --seed 1 --swap-space 4 --max-num-seqs 2
+=== a list of words
+ARGS=(--seed 1
+ --served-model-name 'a b')
+ARGS+=(-tp 2)
+vllm serve Q "${ARGS[@]}" | tee log
+→ Q --seed 1 --served-model-name 'a b' --tensor-parallel-size 2
+=== a shell in a container, whose variables it sees
+docker run --gpus all -e TP=2 nvcr.io/x/y bash -lc "cd /x && vllm serve Q -tp \$TP"
+→ Q --tensor-parallel-size 2
+=== a variable before a command is not of its own words
+TP=8
+TP=2 vllm serve Q -tp $TP
+→ Q --tensor-parallel-size 8
+=== eval, and JSON with quotes of three kinds
+M=Q
+eval vllm serve $M
+vllm serve $M --hf-overrides '{"a": "'$M'"}' --lora-modules {"name": "x"}
+→ Q --hf-overrides '{"a": "Q"}' --lora-modules '{"name": "x"}'
+=== a file that the text writes
+F=/tmp/f.yaml
+cat > $F <<EOF
+max-num-seqs: 8
+seed: 3
+enable-prefix-caching: false
+EOF
+vllm serve Q --seed 4 --config $F
+→ Q --max-num-seqs 8 --enable-prefix-caching false --seed 4 --config /tmp/f.yaml
+=== a list in Python
+cmd = ["vllm", "serve", "Q", "--seed", "1", "--enforce-eager"]
+→ Q --seed 1 --enforce-eager ''
+"""
+SHELL = dict(part.split("\n", 1) for part in _SHELL.strip().removeprefix("=== ").split("\n=== "))
 
 
 @pytest.mark.parametrize("name", SHELL)
 def test_a_shell_gives_these_arguments(name):
-    text, model, flags = SHELL[name]
+    text, _, expected = SHELL[name].partition("\n→ ")
+    model, *words = shlex.split(expected)
     line = read_deployment(text).workers[-1].line
-    assert (line.model, line.flags) == (model, flags)
+    assert (line.model, line.flags) == (model, dict(zip(words[::2], words[1::2], strict=True)))
 
 
-@pytest.mark.parametrize(
-    ("line", "flags"),
-    [
-        # any beginning of one name is the name; vLLM reads _ as -, SGLang does not
-        ("vllm serve Q --max-num-seq 1 --tensor_parallel 2", "--max-num-seqs 1 --tensor-parallel-size 2"),
-        (
-            "sglang serve Q --disable-radix --mem-frac 0.8 --quant fp8",
-            "--disable-radix-cache --mem-fraction-static 0.8 --quantization fp8",
-        ),
-        ("sglang serve Q --mem_fraction_static 0.8", "--mem_fraction_static 0.8"),
-        # the last of two counts, and of a switch and its opposite
-        ("vllm serve Q --seed 1 --seed 2", "--seed 2"),
-        ("vllm serve Q --enable-prefix-caching --no-enable-prefix-caching", "--enable-prefix-caching false"),
-        (
-            "vllm serve Q --enable-chunked-prefill=False --enforce-eager true",
-            "--enable-chunked-prefill false --enforce-eager",
-        ),
-        ("vllm serve Q --no-disable-hybrid-kv-cache-manager", "--disable-hybrid-kv-cache-manager false"),
-        # parts of an object, which replace one that was written as a whole
-        (
-            "vllm serve Q -sc '{\"x\": 1}' --speculative-config.method mtp --speculative-config.a.b+ 1,2k",
-            '--speculative-config {"method":"mtp","a":{"b":[1,2000]}}',
-        ),
-        # several values; a flag of no release with its own
-        (
-            "vllm serve Q --lora-modules a=b c=d --connector kvbm nixl -O3",
-            "--lora-modules a=b,c=d --connector kvbm,nixl --compilation-config 3",
-        ),
-        ("trtllm-serve serve Q --tp_size 2 --max_batch_size=8", "--tp_size 2 --max_batch_size 8"),
-    ],
-)
-def test_an_engines_parser_reads_these_flags(line, flags):
+FLAGS = """
+# any beginning of one name is the name; vLLM reads _ as -, SGLang does not
+vllm serve Q --max-num-seq 1 --tensor_parallel 2 → --max-num-seqs 1 --tensor-parallel-size 2
+sglang serve Q --disable-radix --mem-frac 0.8 --quant fp8
+    → --disable-radix-cache --mem-fraction-static 0.8 --quantization fp8
+sglang serve Q --mem_fraction_static 0.8 → --mem_fraction_static 0.8
+# the last of two counts, and of a switch and its opposite
+vllm serve Q --seed 1 --seed 2 → --seed 2
+vllm serve Q --enable-prefix-caching --no-enable-prefix-caching → --enable-prefix-caching false
+vllm serve Q --enable-chunked-prefill=False --enforce-eager true → --enable-chunked-prefill false --enforce-eager
+vllm serve Q --no-disable-hybrid-kv-cache-manager → --disable-hybrid-kv-cache-manager false
+# parts of an object, which replace one that was written as a whole
+vllm serve Q -sc '{"x": 1}' --speculative-config.method mtp --speculative-config.a.b+ 1,2k
+    → --speculative-config {"method":"mtp","a":{"b":[1,2000]}}
+# several values; a flag of no release with its own
+vllm serve Q --lora-modules a=b c=d --connector kvbm nixl -O3
+    → --lora-modules a=b,c=d --connector kvbm,nixl --compilation-config 3
+trtllm-serve serve Q --tp_size 2 --max_batch_size=8 → --tp_size 2 --max_batch_size 8
+"""
+
+
+@pytest.mark.parametrize("row", re.findall(r"^[^#\n].*", FLAGS.replace("\n    ", " "), re.M))
+def test_an_engines_parser_reads_these_flags(row):
+    line, _, flags = row.partition(" → ")
     words = flags.split(" ")
     expected, name = {}, ""
     for word in words:
@@ -186,11 +183,8 @@ def test_two_lines_are_pools_whose_machines_differ():
     )
     scenario = kv.Scenario.from_yaml(scenario_of_launch(text, "h200"))
     settings = scenario.checked.settings
-    assert [(one.role, one.replica.max_num_seqs) for one in settings.machines] == [
-        ("prefill", 8),
-        ("prefill", 8),
-        ("decode", 64),
-    ]
+    found = [(one.role, one.replica.max_num_seqs) for one in settings.machines]
+    assert found == [("prefill", 8), ("prefill", 8), ("decode", 64)]
 
 
 def test_nodes_of_an_engine_are_one_machine():
@@ -270,20 +264,11 @@ def test_flags_of_damaged_lines_are_set_or_named():
         except kv.UsageError:
             continue
         lines = [worker.line for worker in found.workers]
-        said = " ".join(
-            [
-                *found.aside,
-                *(" ".join([one.model, *one.aside, *one.flags, *one.flags.values()]) for one in lines),
-            ]
-        )
+        beside = (" ".join([one.model, *one.aside, *one.flags, *one.flags.values()]) for one in lines)
+        said = " ".join([*found.aside, *beside])
         names = {name for one in lines for name in one.flags}
-        also = {
-            name
-            for one in lines
-            for flag in one.engine.flags.values()
-            if flag.name in names
-            for name in flag.also
-        }
+        known_flags = [flag for one in lines for flag in one.engine.flags.values() if flag.name in names]
+        also = {name for flag in known_flags for name in flag.also}
         for flag in re.findall(r"(?<![\w-])--[A-Za-z][\w-]*", re.sub(r"(^|\s)#[^\n]*", "", text)):
             plain = flag.replace("_", "-").replace("--no-", "--")
             known = [name for name in names | also if name.startswith((flag, plain))]

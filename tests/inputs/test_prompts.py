@@ -11,6 +11,7 @@ from kvcache_sim.workload.prompts.body import BodyError, Seen
 from kvcache_sim.workload.prompts.read import answer_of, prompt_of
 from kvcache_sim.workload.prompts.render import rendered, shown
 from kvcache_sim.workload.prompts.responses import joined
+from ruamel.yaml import YAML
 from support.examples import examples
 from support.word_tokenizer import write_tokenizer
 
@@ -30,155 +31,81 @@ def said(*turns: tuple[str, str]) -> str:
     return "".join(f"<|im_start|>{role}\n{text}<|im_end|>\n" for role, text in turns)
 
 
-#: (body, turns of the rendered prompt, things that are counted).
-BODIES = {
-    "openai: tools come first, in the body's order of members; calls and results follow": (
-        {
-            "messages": [
-                {"role": "system", "content": "s"},
-                {"role": "user", "content": [{"type": "text", "text": "u"}]},
-                {"role": "assistant", "content": None, "tool_calls": [CALL], "reasoning_content": "hm"},
-                {"role": "tool", "tool_call_id": "c1", "content": "r"},
-            ],
-            "tools": [TOOL],
-        },
-        [
-            ("tools", json.dumps(TOOL) + "\n"),
-            ("system", "s"),
-            ("user", "u"),
-            ("assistant", THOUGHT + CALLED),
-            ("tool", "r"),
-        ],
-        [],
-    ),
-    "openai's functions": (
-        {
-            "functions": [TOOL["function"]],
-            "messages": [{"role": "assistant", "content": None, "function_call": CALL["function"]}],
-            "response_format": {"type": "json_schema"},
-        },
-        [("tools", json.dumps(TOOL["function"]) + "\n"), ("assistant", CALLED)],
-        ["response_format (json_schema)"],
-    ),
-    "anthropic: tools, system, messages; markers of caches and signatures are no content": (
-        {
-            "messages": [
-                {"role": "user", "content": "u"},
-                {
-                    "role": "assistant",
-                    "content": [
-                        {"type": "thinking", "thinking": "hm", "signature": "x"},
-                        {"type": "tool_use", "id": "t", "name": "f", "input": {"x": 1}},
-                    ],
-                },
-                {
-                    "role": "user",
-                    "content": [
-                        {
-                            "type": "tool_result",
-                            "tool_use_id": "t",
-                            "content": [{"type": "text", "text": "r"}],
-                        },
-                        {"type": "text", "text": "more", "cache_control": {"type": "ephemeral"}},
-                    ],
-                },
-            ],
-            "system": [{"type": "text", "text": "s", "cache_control": {"type": "ephemeral"}}],
-            "tools": [CLAUDE_TOOL],
-        },
-        [
-            ("tools", '{"name": "f", "input_schema": {}}\n'),
-            ("system", "s"),
-            ("user", "u"),
-            ("assistant", THOUGHT + CALLED),
-            ("tool", "r"),
-            ("user", "more"),
-        ],
-        [],
-    ),
-    "responses: the items of an answer are one message": (
-        {
-            "instructions": "s",
-            "tools": [{"type": "function", "name": "f"}],
-            "input": [
-                {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "u"}]},
-                {"type": "reasoning", "summary": [{"type": "summary_text", "text": "hm"}]},
-                {"type": "function_call", "call_id": "c", "name": "f", "arguments": '{"x": 1}'},
-                {"type": "function_call_output", "call_id": "c", "output": "r"},
-                {"type": "reasoning", "encrypted_content": "x"},
-            ],
-        },
-        [
-            ("tools", '{"type": "function", "name": "f"}\n'),
-            ("system", "s"),
-            ("user", "u"),
-            ("assistant", THOUGHT + CALLED),
-            ("tool", "r"),
-            ("assistant", ""),
-        ],
-        ["thinking blocks have no text"],
-    ),
-    "gemini": (
-        {
-            "systemInstruction": {"parts": [{"text": "s"}]},
-            "tools": [{"functionDeclarations": [{"name": "f"}]}],
-            "contents": [
-                {
-                    "role": "user",
-                    "parts": [{"text": "u"}, {"inlineData": {"mimeType": "image/png", "data": "A"}}],
-                },
-                {
-                    "role": "model",
-                    "parts": [
-                        {"text": "hm", "thought": True},
-                        {"functionCall": {"name": "f", "args": {"x": 1}}},
-                    ],
-                },
-                {"role": "user", "parts": [{"functionResponse": {"name": "f", "response": {"y": 2}}}]},
-            ],
-        },
-        [
-            ("tools", '{"functionDeclarations": [{"name": "f"}]}\n'),
-            ("system", "s"),
-            ("user", "u[image:258]"),
-            ("assistant", THOUGHT + CALLED),
-            ("tool", '{"y": 2}'),
-        ],
-        ["inline_image parts are not rendered: 258 tokens"],
-    ),
-    "images, files and parts of unknown types": (
-        {
-            "messages": [
-                {
-                    "role": "user",
-                    "content": [
-                        {"type": "image_url", "image_url": {"url": "a"}},
-                        {"type": "image_url", "image_url": {"url": "a", "detail": "low"}},
-                        {"type": "image", "source": {"type": "base64", "data": "a"}},
-                        {"type": "document", "source": {"type": "text", "data": "whole"}},
-                        {"type": "document", "source": {"type": "base64", "data": "a"}},
-                        {"type": "hologram", "of": "a"},
-                    ],
-                }
-            ]
-        },
-        [("user", '[image:765][image:85][image:1590]whole[file:2000]{"type": "hologram", "of": "a"}')],
-        [
-            "image_url parts are not rendered: 765",
-            "85 tokens",
-            "1590 tokens",
-            "document parts",
-            "unknown type 'hologram'",
-        ],
-    ),
-}
+#: Bodies, the turns of their rendered prompts (<hm>: a thought, <f>: a call) and the things that are counted.
+BODIES = YAML(typ="safe").load("""
+"openai: tools come first, in the body's order of members; calls and results follow":
+  body:
+    messages:
+    - {role: system, content: s}
+    - {role: user, content: [{type: text, text: u}]}
+    - {role: assistant, content: null, tool_calls: [{id: c1, type: function, function: &call {name: f,
+        arguments: '{"x": 1}'}}], reasoning_content: hm}
+    - {role: tool, tool_call_id: c1, content: r}
+    tools: [{type: function, function: &function {name: f, parameters: {b: 1, a: 2}}}]
+  turns: [[tools, '{"type": "function", "function": {"name": "f", "parameters": {"b": 1, "a": 2}}}'], [system, s],
+    [user, u], [assistant, <hm><f>], [tool, r]]
+openai's functions:
+  body:
+    functions: [*function]
+    messages: [{role: assistant, content: null, function_call: *call}]
+    response_format: {type: json_schema}
+  turns: [[tools, '{"name": "f", "parameters": {"b": 1, "a": 2}}'], [assistant, <f>]]
+  counted: [response_format (json_schema)]
+"anthropic: tools, system, messages; markers of caches and signatures are no content":
+  body:
+    messages:
+    - {role: user, content: u}
+    - {role: assistant, content: [{type: thinking, thinking: hm, signature: x},
+        {type: tool_use, id: t, name: f, input: {x: 1}}]}
+    - {role: user, content: [{type: tool_result, tool_use_id: t, content: [{type: text, text: r}]},
+        {type: text, text: more, cache_control: {type: ephemeral}}]}
+    system: [{type: text, text: s, cache_control: {type: ephemeral}}]
+    tools: [{name: f, input_schema: {}, cache_control: {type: ephemeral}}]
+  turns: [[tools, '{"name": "f", "input_schema": {}}'], [system, s], [user, u], [assistant, <hm><f>], [tool, r],
+    [user, more]]
+"responses: the items of an answer are one message":
+  body:
+    instructions: s
+    tools: [{type: function, name: f}]
+    input:
+    - {type: message, role: user, content: [{type: input_text, text: u}]}
+    - {type: reasoning, summary: [{type: summary_text, text: hm}]}
+    - {type: function_call, call_id: c, name: f, arguments: '{"x": 1}'}
+    - {type: function_call_output, call_id: c, output: r}
+    - {type: reasoning, encrypted_content: x}
+  turns: [[tools, '{"type": "function", "name": "f"}'], [system, s], [user, u], [assistant, <hm><f>], [tool, r],
+    [assistant, ""]]
+  counted: [thinking blocks have no text]
+gemini:
+  body:
+    systemInstruction: {parts: [{text: s}]}
+    tools: [{functionDeclarations: [{name: f}]}]
+    contents:
+    - {role: user, parts: [{text: u}, {inlineData: {mimeType: image/png, data: A}}]}
+    - {role: model, parts: [{text: hm, thought: true}, {functionCall: {name: f, args: {x: 1}}}]}
+    - {role: user, parts: [{functionResponse: {name: f, response: {y: 2}}}]}
+  turns: [[tools, '{"functionDeclarations": [{"name": "f"}]}'], [system, s], [user, "u[image:258]"],
+    [assistant, <hm><f>], [tool, '{"y": 2}']]
+  counted: ["inline_image parts are not rendered: 258 tokens"]
+images, files and parts of unknown types:
+  body:
+    messages:
+    - role: user
+      content: [{type: image_url, image_url: {url: a}}, {type: image_url, image_url: {url: a, detail: low}},
+        {type: image, source: {type: base64, data: a}}, {type: document, source: {type: text, data: whole}},
+        {type: document, source: {type: base64, data: a}}, {type: hologram, of: a}]
+  turns: [[user, '[image:765][image:85][image:1590]whole[file:2000]{"type": "hologram", "of": "a"}']]
+  counted: ["image_url parts are not rendered: 765", 85 tokens, 1590 tokens, document parts, unknown type 'hologram']
+""")
 
 
 @pytest.mark.parametrize("name", BODIES)
 def test_a_body_is_rendered_in_its_providers_order_and_the_rest_is_counted(name):
-    body, turns, counted = BODIES[name]
+    body, turns, counted = BODIES[name]["body"], BODIES[name]["turns"], BODIES[name].get("counted", [])
+    shown = [(role, text.replace("<hm>", THOUGHT).replace("<f>", CALLED)) for role, text in turns]
     seen = Seen()
-    assert text_of(rendered(prompt_of(body, seen))) == said(*turns) + OPENER
+    whole = said(*((role, f"{text}\n" if role == "tools" else text) for role, text in shown))
+    assert text_of(rendered(prompt_of(body, seen))) == whole + OPENER
     assert len(seen) == len(counted)
     assert all(any(words in what for what in seen) for words in counted)
 
@@ -295,20 +222,10 @@ MEMBERS = [
     "source",
     "message",
 ]
+WORDS = st.sampled_from(["", "x", "user", "image", "text"])
 ANY = st.recursive(
-    st.none()
-    | st.booleans()
-    | st.integers(-2, 2**33)
-    | st.floats()
-    | st.sampled_from(["", "x", "user", "image", "text"]),
-    lambda own: (
-        st.lists(own, max_size=3)
-        | st.dictionaries(
-            st.sampled_from(MEMBERS),
-            own,
-            max_size=4,
-        )
-    ),
+    st.none() | st.booleans() | st.integers(-2, 2**33) | st.floats() | WORDS,
+    lambda own: st.lists(own, max_size=3) | st.dictionaries(st.sampled_from(MEMBERS), own, max_size=4),
     max_leaves=12,
 )
 

@@ -1,5 +1,7 @@
 """Layers with a state, read from Hugging Face configurations: where they are, and what they keep."""
 
+import json
+
 import pytest
 from kvcache_sim.base.errors import UsageError
 from kvcache_sim.model.hugging_face.configuration import model_of
@@ -14,51 +16,29 @@ def layers_of(model_type, **values):
 
 
 HIDDEN = 68
-SMALL = {
-    "hidden_size": HIDDEN,
-    "vocab_size": 100,
-    "intermediate_size": 40,
-    "num_attention_heads": 2,
-    "head_dim": 16,
-    "linear_num_key_heads": 3,
-    "linear_key_head_dim": 5,
-    "linear_num_value_heads": 6,
-    "linear_value_head_dim": 7,
-    "linear_conv_kernel_dim": 4,
-    "kv_lora_rank": 8,
-    "qk_rope_head_dim": 4,
-    "qk_nope_head_dim": 6,
-    "v_head_dim": 6,
-}
-NEMOTRON = {
-    "mamba_num_heads": 3,
-    "mamba_head_dim": 5,
-    "ssm_state_size": 7,
-    "n_groups": 2,
-    "conv_kernel": 4,
-    "v_head_dim": None,
-    "mlp_hidden_act": "relu2",
-    "num_experts": 8,
-    "num_experts_per_tok": 2,
-    "moe_intermediate_size": 24,
-}
-BAMBA = {
-    "mamba_n_heads": 3,
-    "mamba_d_head": 5,
-    "mamba_d_state": 7,
-    "mamba_n_groups": 2,
-    "mamba_d_conv": 4,
-    "shared_intermediate_size": 24,
-}
-JAMBA = {
-    "attn_layer_period": 3,
-    "attn_layer_offset": 5,
-    "expert_layer_period": 2,
-    "expert_layer_offset": 3,
-    "num_experts": 8,
-    "num_experts_per_tok": 2,
-    "mamba_d_conv": 4,
-}
+
+
+def fields(text):
+    """Return the fields of a configuration that a text names."""
+    return {name: json.loads(value) for name, value in (one.split("=") for one in text.split())}
+
+
+SMALL = fields("""
+    hidden_size=68 vocab_size=100 intermediate_size=40 num_attention_heads=2 head_dim=16 linear_num_key_heads=3
+    linear_key_head_dim=5 linear_num_value_heads=6 linear_value_head_dim=7 linear_conv_kernel_dim=4 kv_lora_rank=8
+    qk_rope_head_dim=4 qk_nope_head_dim=6 v_head_dim=6
+""")
+NEMOTRON = fields("""
+    mamba_num_heads=3 mamba_head_dim=5 ssm_state_size=7 n_groups=2 conv_kernel=4 v_head_dim=null
+    mlp_hidden_act="relu2" num_experts=8 num_experts_per_tok=2 moe_intermediate_size=24
+""")
+BAMBA = fields("""
+    mamba_n_heads=3 mamba_d_head=5 mamba_d_state=7 mamba_n_groups=2 mamba_d_conv=4 shared_intermediate_size=24
+""")
+JAMBA = fields("""
+    attn_layer_period=3 attn_layer_offset=5 expert_layer_period=2 expert_layer_offset=3 num_experts=8
+    num_experts_per_tok=2 mamba_d_conv=4
+""")
 KIMI = {"num_heads": 3, "head_dim": 5, "short_conv_kernel_size": 4, "full_attn_layers": [2, 4]}
 #: Bytes of the state and of the last inputs of a layer, and weights of its projections and convolution.
 DELTA = (6 * 5 * 7 * 4 + (2 * 15 + 42) * 3 * 2, HIDDEN * (2 * 15 + 3 * 42 + 2 * 6) + 72 * 4)

@@ -8,7 +8,6 @@ import json
 from typing import Any
 
 import pytest
-from kvcache_sim import _core
 from kvcache_sim.base import rng
 from kvcache_sim.base.rng import HashIdRandomGenerator, RandomGenerator
 from kvcache_sim.workload.tokens import PromptConfig, PromptGenerator, Tokenizer
@@ -63,16 +62,6 @@ def test_generators_of_hash_ids(golden):
             check_python(generator, vector["python"])
             check_numpy(generator, vector["numpy"])
     assert (len(golden["hash_id"]), documents) == (108, 36)
-
-
-def test_the_native_seeds_and_first_draws(golden):
-    for vector in golden["hash_id"]:
-        prefix = f"{vector['child_seed']}:{vector['trace_id']}:"
-        seeds = _core.seeds_of_names(prefix, [vector["hash_id"]])
-        assert str(seeds[0]) == vector["derived_seed"]
-        drawn = HashIdRandomGenerator(int(vector["child_seed"]), vector["trace_id"])
-        drawn.reseed_for_hash_id(int(vector["hash_id"]))
-        assert _core.first_randrange(seeds, 1393287).tolist() == [drawn.randrange(1393287)]
 
 
 def test_token_synthesis(golden, monkeypatch):

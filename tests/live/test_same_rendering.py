@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 import urllib.request
+from pathlib import Path
 
 import pytest
 
@@ -27,6 +28,8 @@ TOOLS = [
 CALL = {"id": "c", "type": "function", "function": {"name": "tool_1", "arguments": '{"size": 3}'}}
 CALLED = {"role": "assistant", "content": None, "tool_calls": [CALL]}
 RESULT = {"role": "tool", "tool_call_id": "c", "content": "Sixteen tokens a block. " * 3}
+A, B = ({"type": "image_url", "image_url": {"url": url}} for url in "ab")
+WHAT = {"type": "text", "text": "What?"}
 CHATS = [
     {"messages": [SYSTEM, ASKED]},
     {"messages": [SYSTEM, ASKED], "tools": TOOLS},
@@ -34,21 +37,7 @@ CHATS = [
     {"messages": [SYSTEM, ASKED, CALLED, RESULT], "tools": TOOLS},
     {"messages": [SYSTEM, ASKED, CALLED, RESULT, ASKED], "tools": TOOLS[::-1]},
     {"messages": [SYSTEM, ASKED]},
-    *(
-        {
-            "messages": [
-                {
-                    "role": "user",
-                    "content": [{"type": "image_url", "image_url": {"url": url}}, *map(dict, text)],
-                }
-            ]
-        }
-        for url, text in (
-            ("a", [{"type": "text", "text": "What?"}]),
-            ("b", [{"type": "text", "text": "What?"}]),
-            ("a", []),
-        )
-    ),
+    *({"messages": [{"role": "user", "content": parts}]} for parts in ([A, WHAT], [B, WHAT], [A])),
 ]
 
 
@@ -66,6 +55,12 @@ def ask(url: str, chat: dict) -> int:
     request = urllib.request.Request(f"{url}/v1/chat/completions", body, {"content-type": "application/json"})
     with urllib.request.urlopen(request, timeout=LONGEST) as answer:
         return json.load(answer)["usage"]["prompt_tokens_details"]["cached_tokens"]
+
+
+def import_texts(texts: Path, trace: Path) -> None:
+    command = ["trace", "import", texts, "-o", trace, "--bytes-per-token", "1"]
+    run = [sys.executable, "-m", "kvcache_sim", *command]
+    subprocess.run(run, check=True, timeout=LONGEST, capture_output=True)
 
 
 def shared_blocks(one: str, other: str) -> int:
@@ -88,19 +83,7 @@ def test_tools_calls_results_and_images_are_part_of_the_prompt_in_all_three(tmp_
     assert cached[:6] == [16 * blocks for blocks in hits]
     assert cached[6:] == [0, 16, 768]  # the marker of a message alone is shared with another image
     imported = tmp_path / "imported.jsonl"
-    command = [
-        sys.executable,
-        "-m",
-        "kvcache_sim",
-        "trace",
-        "import",
-        texts,
-        "-o",
-        imported,
-        "--bytes-per-token",
-        "1",
-    ]
-    subprocess.run(command, check=True, timeout=LONGEST, capture_output=True)
+    import_texts(texts, imported)
     served, recorded, again = (
         [json.loads(line) for line in path.read_text().splitlines()]
         for path in (run / "arrivals.jsonl", trace, imported)
@@ -124,6 +107,13 @@ RESPONSE = {
     "output": [{"type": "message", "content": [{"type": "output_text", "text": "Hi"}]}, FUNCTION],
     "usage": {"input_tokens": 100, "input_tokens_details": {"cached_tokens": 90}, "output_tokens": 7},
 }
+CHAT_USAGE = {"prompt_tokens": 100, "completion_tokens": 7, "prompt_tokens_details": {"cached_tokens": 90}}
+
+
+def called(**function: str) -> dict:
+    return {"choices": [{"delta": {"tool_calls": [{"index": 0, "function": function}]}}]}
+
+
 #: Path and body of a request, and the events of its answer, and how many of them have tokens.
 STREAMS = {
     "anthropic": (
@@ -159,20 +149,9 @@ STREAMS = {
             {"choices": [{"index": 0, "delta": {"role": "assistant", "content": ""}}]},
             {"choices": [{"index": 0, "delta": {"content": "H"}}]},
             {"choices": [{"index": 0, "delta": {"content": "i"}}]},
-            {
-                "choices": [
-                    {"delta": {"tool_calls": [{"index": 0, "function": {"name": "f", "arguments": ""}}]}}
-                ]
-            },
-            {"choices": [{"delta": {"tool_calls": [{"index": 0, "function": {"arguments": '{"a": 1}'}}]}}]},
-            {
-                "choices": [],
-                "usage": {
-                    "prompt_tokens": 100,
-                    "completion_tokens": 7,
-                    "prompt_tokens_details": {"cached_tokens": 90},
-                },
-            },
+            called(name="f", arguments=""),
+            called(arguments='{"a": 1}'),
+            {"choices": [], "usage": CHAT_USAGE},
         ],
         4,
     ),
@@ -193,17 +172,14 @@ def test_streams_of_every_api_are_recorded_and_imported_alike(family, tmp_path):
     prompt = chatml(("system", "s"), ("user", "u"))
     assert observed.tokens(ByteTokenizer(), Seen()) == (list(prompt.encode()), list(answer.encode()))
     assert len(observed.tokens_ns) == pieces
-    trace, texts = (
-        TraceFile(tmp_path / "t.jsonl", ByteTokenizer(), 16, b"s", False),
-        Texts(tmp_path / "x.jsonl", False),
-    )
+    trace = TraceFile(tmp_path / "t.jsonl", ByteTokenizer(), 16, b"s", False)
+    texts = Texts(tmp_path / "x.jsonl", False)
     trace.add(observed, 0)
     texts.add(observed)
     texts.close()
     assert trace.close() == 1
     again = tmp_path / "again.jsonl"
-    command = ["trace", "import", tmp_path / "x.jsonl", "-o", again, "--bytes-per-token", "1"]
-    subprocess.run([sys.executable, "-m", "kvcache_sim", *command], check=True, capture_output=True)
+    import_texts(tmp_path / "x.jsonl", again)
     row, other = (json.loads(own.read_text()) for own in (trace.path, again))
     for name, value in (("input_length", 100), ("output_length", 7), ("cached_tokens", 90)):
         assert row[name] == other[name] == value

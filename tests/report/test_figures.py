@@ -45,59 +45,41 @@ FAMILIES: dict[str, tuple[str, ...] | None] = {
     "<figure>": None,
 }
 
-ONE_MACHINE, ONE_TIER = ("cluster.machines=1",), ("tiers.cpu=null", "tiers.disk=null")
-#: Together they show every figure.
-RUNS: dict[str, tuple[str, ...]] = {
-    "tiers, remote reads, a router's index, prices": (
-        "fetch.lookup=cluster",
-        "router.policy=prefill-cost",
-        "router.index_blocks=300",
-        "cost.gpu_hour=2",
-        "measure.warmup=10%",
-        "slo={ttft: 1s, tpot: 30ms, e2e: 9s, classes: {late: {when: turn > 2, ttft: 2s}}}",
-    ),
-    "pools and a context window": (
-        "cluster.machines=3",
-        "pools={prefill: 2, decode: 1}",
-        "replica.max_model_len=4096",
-    ),
-    "one GPU with drafts": (*ONE_MACHINE, *ONE_TIER, "replica.speculation={tokens: 2, mean_length: 2}"),
-    "several cache groups": (
-        *ONE_MACHINE,
-        *ONE_TIER,
-        "model=gpt-oss-20b",
-        "cache={semantics: vllm, block_size: 64}",
-    ),
-    "requests wait, a shared pool": ("workload.loop=closed", "cluster.pool={capacity: unbounded}"),
-    "a tier loses its copies": ("fleet={plan: [{at: 9s, do: lose-tier, machine: 0, tier: cpu}]}",),
-    "a policy scales the fleet": (
-        "fleet={scaling: {policy: requests, target: 4, most: 3, interval: 1s}, plan: [{at: 3s, do: flush}]}",
-    ),
-    "tenants": ("workload=null", "workload={}", "trace.path={tenants}", "tenants={}", "retention={}"),
-    "models": (
-        "workload=null",
-        "workload={}",
-        "trace.path={tenants}",
-        "models={field: tenant, of: {a: {}, b: {}}}",
-        "cluster.machines=2",
-        "adapters={field: tenant}",
-    ),
-    "a machine is lost": ("fleet={plan: [{at: 9s, do: lose, machine: 0}, {at: 9s, do: join}]}",),
-    "one GPU": (*ONE_MACHINE, *ONE_TIER),
-    "an engine of ranks": (*ONE_TIER, "replica.dp=2"),
-    "agents": ("workload=null", "workload={kind: agentic, requests: 40}"),
-    "a policy that is not built in": ("replica.queue_order=support.own_plugins:Queue",),
-    "no time": (*ONE_MACHINE, *ONE_TIER, "replica.instant=true"),
-    "SGLang's scheduler": (*ONE_MACHINE, *ONE_TIER, "replica.scheduler=sglang"),
-    "vLLM's scheduler": (
-        *ONE_MACHINE,
-        *ONE_TIER,
-        "tiers.gpu.capacity=400 blocks",
-        "replica.scheduler=vllm",
-        "cache.semantics=vllm",
-    ),
-    "vLLM's scheduler on two machines": (*ONE_TIER, "replica.scheduler=vllm", "cache.semantics=vllm"),
-}
+GROUPS = {"ONE": ("cluster.machines=1",), "FLAT": ("tiers.cpu=null", "tiers.disk=null")}
+#: Together they show every figure: the name of a run, and its settings or groups of settings.
+_RUNS = """
+tiers, remote reads, a router's index, prices | fetch.lookup=cluster | router.policy=prefill-cost |
+    router.index_blocks=300 | cost.gpu_hour=2 | measure.warmup=10% | slo={ttft: 1s, tpot: 30ms, e2e: 9s,
+    classes: {late: {when: turn > 2, ttft: 2s}}}
+pools and a context window | cluster.machines=3 | pools={prefill: 2, decode: 1} | replica.max_model_len=4096
+one GPU with drafts | ONE | FLAT | replica.speculation={tokens: 2, mean_length: 2}
+several cache groups | ONE | FLAT | model=gpt-oss-20b | cache={semantics: vllm, block_size: 64}
+requests wait, a shared pool | workload.loop=closed | cluster.pool={capacity: unbounded}
+a tier loses its copies | fleet={plan: [{at: 9s, do: lose-tier, machine: 0, tier: cpu}]}
+a policy scales the fleet | fleet={scaling: {policy: requests, target: 4, most: 3, interval: 1s}, plan: [{at:
+    3s, do: flush}]}
+tenants | workload=null | workload={} | trace.path={tenants} | tenants={} | retention={}
+models | workload=null | workload={} | trace.path={tenants} | models={field: tenant, of: {a: {}, b: {}}} |
+    cluster.machines=2 | adapters={field: tenant}
+a machine is lost | fleet={plan: [{at: 9s, do: lose, machine: 0}, {at: 9s, do: join}]}
+one GPU | ONE | FLAT
+an engine of ranks | FLAT | replica.dp=2
+agents | workload=null | workload={kind: agentic, requests: 40}
+a policy that is not built in | replica.queue_order=support.own_plugins:Queue
+no time | ONE | FLAT | replica.instant=true
+SGLang's scheduler | ONE | FLAT | replica.scheduler=sglang
+vLLM's scheduler | ONE | FLAT | tiers.gpu.capacity=400 blocks | replica.scheduler=vllm | cache.semantics=vllm
+vLLM's scheduler on two machines | FLAT | replica.scheduler=vllm | cache.semantics=vllm
+"""
+
+
+def runs() -> Iterator[tuple[str, tuple[str, ...]]]:
+    for line in _RUNS.strip().replace("\n    ", " ").splitlines():
+        name, *settings = line.split(" | ")
+        yield name, tuple(one for setting in settings for one in GROUPS.get(setting, (setting,)))
+
+
+RUNS = dict(runs())
 
 
 @cache

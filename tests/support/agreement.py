@@ -44,18 +44,20 @@ class BeyondSpec(AssertionError):
     """Settings that the specification does not cover, so that it cannot judge a run of them."""
 
 
+def refuse_beyond_spec(settings: ClusterSettings, trace: Trace) -> None:
+    """Raise BeyondSpec where the specification does not cover the settings or the trace."""
+    hints = ["hints of the trace's rows"] * bool(len(trace.retention))
+    lanes = ["sessions at a time"] * (trace.lanes != Lanes())
+    if beyond := [*beyond_spec(settings), *hints, *lanes]:
+        raise BeyondSpec(f"not covered by spec/: {', '.join(beyond)}")
+
+
 def agree(settings: ClusterSettings, trace: Trace) -> Run:
     """Return the core's run, which the specification's two runs equal.
 
     Raises BeyondSpec where the specification does not cover the settings.
     """
-    of_trace = {
-        "hints of the trace's rows": len(trace.retention),
-        "sessions at a time": trace.lanes != Lanes(),
-    }
-    beyond = [*beyond_spec(settings), *(name for name, has in of_trace.items() if has)]
-    if beyond:
-        raise BeyondSpec(f"not covered by spec/: {', '.join(beyond)}")
+    refuse_beyond_spec(settings, trace)
     native = simulate(settings, trace, options=RunOptions(check="full"))
     assert native.engine.name == "native"
     for engine in ENGINES:
@@ -86,13 +88,7 @@ def agree_on(*overrides: str, text: str = BASE, directory: Path | None = None) -
     except UsageError as refused:
         return _in_one_line(refused)
     settings = scenario.settings
-    of_trace = {
-        "hints of the trace's rows": len(trace.retention),
-        "sessions at a time": trace.lanes != Lanes(),
-    }
-    beyond = [*beyond_spec(settings), *(name for name, has in of_trace.items() if has)]
-    if beyond:
-        raise BeyondSpec(f"not covered by spec/: {', '.join(beyond)}")
+    refuse_beyond_spec(settings, trace)
     native = run_or_refusal(lambda: simulate(settings, trace, options=RunOptions(check="full")))
     for engine in ENGINES:
         other = run_or_refusal(lambda engine=engine: by_spec(settings, trace, engine))
