@@ -1,41 +1,13 @@
 //! Queue of keys, least recent first, that moves or removes any key in constant time.
 
 use super::key_slots::KeySlots;
-use crate::convert::fit;
-use crate::ids::NONE;
-
-/// Sentinel node at both ends of the queue.
-const ENDS: u32 = 0;
-
-#[derive(Debug, Clone, Copy)]
-struct Link {
-    key: u64,
-    previous: u32,
-    next: u32,
-}
+use super::links::{Links, ENDS};
 
 /// Keys in order, each with a number.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct LinkedKeys {
     at: KeySlots,
-    links: Vec<Link>,
-    spare: Vec<u32>,
-}
-
-impl Default for LinkedKeys {
-    /// An empty queue.
-    fn default() -> Self {
-        let ends = Link {
-            key: 0,
-            previous: ENDS,
-            next: ENDS,
-        };
-        Self {
-            at: KeySlots::default(),
-            links: vec![ends],
-            spare: Vec::new(),
-        }
-    }
+    links: Links<u64>,
 }
 
 impl LinkedKeys {
@@ -51,50 +23,18 @@ impl LinkedKeys {
 
     /// Moves or append a key to the end.
     pub fn push(&mut self, key: u64) {
-        let node = match self.at.get(key) {
-            Some(node) => {
-                self.unlink(node);
-                node
-            }
-            None => self.add(key),
-        };
-        let last = self.links[ENDS as usize].previous;
-        self.links[node as usize] = Link {
-            key,
-            previous: last,
-            next: ENDS,
-        };
-        self.links[last as usize].next = node;
-        self.links[ENDS as usize].previous = node;
-    }
-
-    fn add(&mut self, key: u64) -> u32 {
-        let node = self.spare.pop().unwrap_or_else(|| {
-            self.links.push(Link {
-                key,
-                previous: NONE,
-                next: NONE,
-            });
-            fit::<u32>(self.links.len() - 1)
+        let node = self.at.get(key).unwrap_or_else(|| {
+            let node = self.links.add(key);
+            self.at.insert(key, node);
+            node
         });
-        self.at.insert(key, node);
-        node
-    }
-
-    fn unlink(&mut self, node: u32) {
-        let Link { previous, next, .. } = self.links[node as usize];
-        self.links[previous as usize].next = next;
-        self.links[next as usize].previous = previous;
+        self.links.place(node, ENDS);
     }
 
     /// Removes a key. Returns false if it was not queued.
     pub fn remove(&mut self, key: u64) -> bool {
-        let Some(node) = self.at.remove(key) else {
-            return false;
-        };
-        self.unlink(node);
-        self.spare.push(node);
-        true
+        let node = self.at.remove(key);
+        node.inspect(|&node| self.links.remove(node)).is_some()
     }
 
     /// Removes and returns the first key.
@@ -106,21 +46,12 @@ impl LinkedKeys {
 
     /// Returns the keys in order.
     pub fn iter(&self) -> impl Iterator<Item = u64> + '_ {
-        self.walk(|link| link.next)
+        self.links.iter().map(|node| self.links.value(node))
     }
 
     /// Returns the keys, the last first.
     pub fn iter_back(&self) -> impl Iterator<Item = u64> + '_ {
-        self.walk(|link| link.previous)
-    }
-
-    fn walk(&self, step: fn(&Link) -> u32) -> impl Iterator<Item = u64> + '_ {
-        let first = step(&self.links[ENDS as usize]);
-        let after = move |&node: &u32| Some(step(&self.links[node as usize]));
-        std::iter::successors(Some(first), after)
-            .take_while(|&node| node != ENDS)
-            .fuse()
-            .map(|node| self.links[node as usize].key)
+        self.links.iter_back().map(|node| self.links.value(node))
     }
 }
 

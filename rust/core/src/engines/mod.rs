@@ -43,6 +43,8 @@ pub mod labels;
 mod leases;
 /// Queue of keys that moves any key in constant time.
 mod linked_keys;
+/// List that moves any value in constant time.
+mod links;
 /// Replay of requests, one after another, against LMCache's CPU and disk tiers.
 pub mod lmcache;
 /// LMCache's tiers below vLLM's pool, in a timed run.

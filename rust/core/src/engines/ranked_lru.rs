@@ -2,9 +2,10 @@
 //! rank, even if other requests end meanwhile.
 
 use std::cmp::Reverse;
-use std::collections::BTreeSet;
 
 use super::key_index::KeyMap;
+use super::key_slots::KeySlots;
+use super::links::{Links, ENDS};
 use super::offload_tier::{Access, KeyUse, OffloadPolicy, UsedKeys};
 
 /// A request's number in the order of first accesses, and the slot of a key in its prompt: later keys rank lower.
@@ -17,18 +18,25 @@ struct Rank {
 impl Rank {
     /// Returns the rank of a key that is a request of its own.
     fn alone(request: u64) -> Self {
-        Self {
-            request,
-            slot: Reverse(0),
-        }
+        let slot = Reverse(0);
+        Self { request, slot }
     }
 }
 
-/// Mark of a key that no request has used yet.
-const UNUSED: Rank = Rank {
-    request: 0,
-    slot: Reverse(u32::MAX),
-};
+impl Default for Rank {
+    /// The mark of a key that no request has used yet.
+    fn default() -> Self {
+        let slot = Reverse(u32::MAX);
+        Self { request: 0, slot }
+    }
+}
+
+/// A key, or the place below the keys of a running request.
+#[derive(Debug, Default, Clone, Copy)]
+struct Ranked {
+    rank: Rank,
+    key: Option<u64>,
+}
 
 /// Keys with ranks, the lowest evicted first.
 ///
@@ -36,9 +44,11 @@ const UNUSED: Rank = Rank {
 /// key gets a rank of its own.
 #[derive(Debug, Default)]
 pub struct RankedLru {
-    ranks: KeyMap<u64, Rank>,
-    order: BTreeSet<(Rank, u64)>,
-    of_request: KeyMap<u64, u64>,
+    at: KeySlots,
+    /// By rank; keys that no request has used are outside the order.
+    order: Links<Ranked>,
+    /// Places of the running requests.
+    of_request: KeyMap<u32, u32>,
     last: u64,
     /// Keys that were inserted since the last eviction and all had their first use, and the number that had not.
     inserted: Vec<u64>,
@@ -46,49 +56,76 @@ pub struct RankedLru {
 }
 
 impl RankedLru {
-    fn next_rank(&mut self) -> u64 {
+    fn next_rank(&mut self) -> Rank {
         self.last += 1;
-        self.last
+        Rank::alone(self.last)
     }
 
-    /// Gives a key that is there a rank.
-    fn give(&mut self, key: u64, rank: Rank) {
-        match self.ranks.insert(key, rank) {
-            Some(UNUSED) => {
-                self.unused -= 1;
-                if self.unused == 0 {
-                    self.inserted.clear();
-                }
+    /// Gives a key a rank, and its place before the next higher one.
+    fn give(&mut self, node: u32, rank: Rank, next: u32) {
+        let before = self.order.value(node);
+        if before.rank == Rank::default() {
+            self.unused -= 1;
+            if self.unused == 0 {
+                self.inserted.clear();
             }
-            Some(before) => drop(self.order.remove(&(before, key))),
-            None => (),
         }
-        self.order.insert((rank, key));
+        self.order.set(node, Ranked { rank, ..before });
+        self.order.place(node, next);
     }
 
-    /// Ranks keys that no request has used yet below all others.
+    /// Returns those of the inserted keys that no request has used.
+    fn unused(&self) -> impl Iterator<Item = u64> + '_ {
+        let is_unused = |node| self.order.value(node).rank == Rank::default();
+        let keys = self.inserted.iter().copied();
+        keys.filter(move |&key| self.at.get(key).is_some_and(is_unused))
+    }
+
+    /// Ranks keys that no request has used yet below all others, in order of the keys.
     fn rank_unused(&mut self) {
-        for key in std::mem::take(&mut self.inserted) {
-            if self.ranks.get(&key) == Some(&UNUSED) {
-                self.give(key, Rank::alone(0));
+        let mut unused: Vec<u64> = self.unused().collect();
+        unused.sort_unstable();
+        let (lowest, mut next) = (Rank::alone(0), self.order.next(ENDS));
+        for key in unused {
+            let Some(node) = self.at.get(key) else {
+                continue;
+            };
+            let own = Some(key);
+            let is_lower = |at: Ranked| at.rank == lowest && at.key < own;
+            while next != ENDS && is_lower(self.order.value(next)) {
+                next = self.order.next(next);
             }
+            self.give(node, lowest, next);
         }
+        self.inserted.clear();
+    }
+
+    /// Returns the place of a request, above all others at its first access.
+    fn place_of(&mut self, request: u32) -> u32 {
+        if let Some(&place) = self.of_request.get(&request) {
+            return place;
+        }
+        let (rank, key) = (self.next_rank(), None);
+        let place = self.order.add(Ranked { rank, key });
+        self.order.place(place, ENDS);
+        self.of_request.insert(request, place);
+        place
     }
 }
 
 impl OffloadPolicy for RankedLru {
     fn resident(&self) -> usize {
-        self.ranks.len()
+        self.at.len()
     }
 
     fn contains(&self, key: u64) -> bool {
-        self.ranks.contains_key(&key)
+        self.at.get(key).is_some()
     }
 
     fn keys(&self) -> Box<dyn Iterator<Item = u64> + '_> {
-        let unused = |key: &u64| self.ranks.get(key) == Some(&UNUSED);
-        let inserted = self.inserted.iter().copied().filter(unused);
-        Box::new(inserted.chain(self.order.iter().map(|&(_, key)| key)))
+        let ranked = self.order.iter();
+        let ranked = ranked.filter_map(|node| self.order.value(node).key);
+        Box::new(self.unused().chain(ranked))
     }
 
     fn offer(&mut self, _: &[u64]) {}
@@ -99,58 +136,66 @@ impl OffloadPolicy for RankedLru {
 
     fn evict(&mut self, blocks: usize, is_kept: &dyn Fn(u64) -> bool) -> Option<Vec<u64>> {
         self.rank_unused();
-        let may_go = self.order.iter().filter(|&&(_, key)| !is_kept(key));
-        let victims: Vec<(Rank, u64)> = may_go.take(blocks).copied().collect();
+        let ranked = self.order.iter();
+        let may_go = ranked.filter_map(|node| self.order.value(node).key);
+        let may_go = may_go.filter(|&key| !is_kept(key));
+        let victims: Vec<u64> = may_go.take(blocks).collect();
         if victims.len() < blocks {
             return None;
         }
-        for victim in &victims {
-            self.order.remove(victim);
-            self.ranks.remove(&victim.1);
+        for &victim in &victims {
+            if let Some(node) = self.at.remove(victim) {
+                self.order.remove(node);
+            }
         }
-        Some(victims.into_iter().map(|(_, key)| key).collect())
+        Some(victims)
     }
 
     /// Inserts a key below all others; it gets a rank once a request has used it.
     fn insert(&mut self, key: u64) {
-        if self.ranks.insert(key, UNUSED).is_none() {
+        if !self.contains(key) {
+            let (rank, own) = (Rank::default(), Some(key));
+            self.at
+                .insert(key, self.order.add(Ranked { rank, key: own }));
             self.inserted.push(key);
             self.unused += 1;
         }
     }
 
+    /// Places the keys from the last slot up, so that one walk over the request's keys is enough.
     fn access_by(&mut self, request: u32, used: &UsedKeys) {
         if used.is_empty() {
             return;
         }
-        let rank = match self.of_request.get(&u64::from(request)) {
-            Some(&rank) => rank,
-            None => {
-                let rank = self.next_rank();
-                self.of_request.insert(u64::from(request), rank);
-                rank
-            }
-        };
-        for (slot, KeyUse { key, .. }) in used.iter() {
-            let rank = Rank {
-                request: rank,
-                slot: Reverse(slot),
+        let place = self.place_of(request);
+        let request = self.order.value(place).rank.request;
+        let mut next = self.order.next(place);
+        for (slot, KeyUse { key, .. }) in used.iter().rev() {
+            let slot = Reverse(slot);
+            let rank = Rank { request, slot };
+            let Some(node) = self.at.get(key) else {
+                continue;
             };
-            if self.ranks.get(&key).is_some_and(|&held| held < rank) {
-                self.give(key, rank);
+            if self.order.value(node).rank < rank {
+                while next != ENDS && self.order.value(next).rank < rank {
+                    next = self.order.next(next);
+                }
+                self.give(node, rank, next);
             }
         }
     }
 
     fn finish(&mut self, key: u64, _: Access) {
-        if self.contains(key) {
+        if let Some(node) = self.at.get(key) {
             let rank = self.next_rank();
-            self.give(key, Rank::alone(rank));
+            self.give(node, rank, ENDS);
         }
     }
 
     fn ended(&mut self, request: u32) {
-        self.of_request.remove(&u64::from(request));
+        if let Some(place) = self.of_request.remove(&request) {
+            self.order.remove(place);
+        }
     }
 }
 

@@ -165,6 +165,7 @@ impl TieredOffload {
         for (_, used) in ended.used.iter().rev() {
             self.policy.finish(used.key, used.access);
         }
+        self.policy.ended(request);
     }
 
     /// Notifies the policy of keys for which a request needs capacity.
