@@ -74,18 +74,34 @@ impl CopiedPool {
 
     // -- contents
 
-    /// Returns the number of a request's leading blocks, at most `limit`, that are resident.
-    pub fn found(&self, request: u32, limit: u32) -> u32 {
+    /// Passes a request's leading resident blocks, at most `limit`, to `notify`; returns their number.
+    fn each_found(&self, request: u32, limit: u32, mut notify: impl FnMut(u32)) -> u32 {
         let mut block = 0;
         while block < limit {
             let (key, run) = self.keys.run(request, block);
-            let found = self.pool.present_run(0, key, run.min(limit - block));
-            if found == 0 {
+            let before = block;
+            for found in self.pool.present_run(0, key, run.min(limit - block)) {
+                notify(found);
+                block += 1;
+            }
+            if block == before {
                 break;
             }
-            block += found;
         }
         block
+    }
+
+    /// Returns the number of a request's leading blocks, at most `limit`, that are resident.
+    pub fn found(&self, request: u32, limit: u32) -> u32 {
+        self.each_found(request, limit, |_| ())
+    }
+
+    /// Returns the number of blocks as `found`, and how many of them are free.
+    pub fn found_idle(&self, request: u32, limit: u32) -> (u32, u64) {
+        let mut idle = 0;
+        let count = |block| idle += u64::from(self.pool.is_idle(block));
+        let found = self.each_found(request, limit, count);
+        (found, idle)
     }
 
     /// Returns true if a key has a resident block.
@@ -134,8 +150,8 @@ impl CopiedPool {
         }
         let mut waits = BTreeSet::new();
         if let (Some(lease), &[LeaseBlocks { lease: id, blocks }]) = (first, wanted) {
-            let keys = self.keys_of(lease.request, BlockRange::new(0, lease.hits));
-            let hits: Vec<u32> = keys.iter().map(|&key| self.pool.find(0, key).0).collect();
+            let mut hits = Vec::with_capacity(lease.hits as usize);
+            self.each_found(lease.request, lease.hits, |hit| hits.push(hit));
             let idle = hits.iter().filter(|&&hit| self.pool.is_idle(hit)).count();
             if blocks + idle as u64 > free {
                 return Ok(None);
@@ -219,13 +235,6 @@ impl CopiedPool {
     /// Returns the number of free blocks.
     pub fn free_blocks(&self) -> u64 {
         u64::from(self.pool.free_blocks())
-    }
-
-    /// Returns how many of a request's first `hits` blocks, all resident, are free.
-    pub fn idle_hits(&self, request: u32, hits: u32) -> u64 {
-        let keys = self.keys_of(request, BlockRange::new(0, hits));
-        let idle = |&&key: &&u64| self.pool.is_idle(self.pool.find(0, key).0);
-        keys.iter().filter(idle).count() as u64
     }
 
     /// Returns the keys of the free blocks in the order of allocation; `None` for a block without a key.

@@ -47,14 +47,13 @@ impl KeyIndex {
         self.chunk_of_id.resize(ids, NONE);
     }
 
-    /// Splits a key into the first key of its chunk and its offset there.
+    /// Splits a key into its id, of a private key the first key of its chunk, and its offset there.
     fn split(&self, key: u64) -> (u64, u32) {
         let per = u64::from(self.blocks_per_id);
-        let slot = if key & PRIVATE == 0 {
-            key % per
-        } else {
-            (key & 0xFFFF_FFFF) % per
-        };
+        if key & PRIVATE == 0 {
+            return (key / per, fit::<u32>(key % per));
+        }
+        let slot = (key & 0xFFFF_FFFF) % per;
         (key - slot, fit::<u32>(slot))
     }
 
@@ -68,30 +67,30 @@ impl KeyIndex {
         self.blocks_per_id - self.offset_of(key)
     }
 
-    fn chunk(&self, first_key: u64) -> Option<u32> {
-        let chunk = if first_key & PRIVATE == 0 {
-            self.chunk_of_id[fit::<usize>(first_key / u64::from(self.blocks_per_id))]
+    fn chunk(&self, id: u64) -> Option<u32> {
+        let chunk = if id & PRIVATE == 0 {
+            self.chunk_of_id[fit::<usize>(id)]
         } else {
-            *self.chunk_of_private.get(&first_key)?
+            *self.chunk_of_private.get(&id)?
         };
         (chunk != NONE).then_some(chunk)
     }
 
     /// Returns the slot of a key, if its chunk exists; the next `run` keys have the slots after it.
     pub fn find(&self, key: u64) -> Option<(u32, u32)> {
-        let (first, slot) = self.split(key);
-        let chunk = self.chunk(first)?;
+        let (id, slot) = self.split(key);
+        let chunk = self.chunk(id)?;
         Some(((chunk << self.shift) + slot, self.blocks_per_id - slot))
     }
 
     /// Finds a key's slot as `find` does, and creates the chunk if it is missing.
     pub fn open(&mut self, key: u64) -> (u32, u32) {
-        let (first, slot) = self.split(key);
-        let chunk = self.chunk(first).unwrap_or_else(|| self.add(first));
+        let (id, slot) = self.split(key);
+        let chunk = self.chunk(id).unwrap_or_else(|| self.add(id));
         ((chunk << self.shift) + slot, self.blocks_per_id - slot)
     }
 
-    fn add(&mut self, first_key: u64) -> u32 {
+    fn add(&mut self, id: u64) -> u32 {
         let chunk = self.spare.pop().unwrap_or_else(|| {
             self.first_key.push(0);
             self.taken.push(0);
@@ -99,11 +98,12 @@ impl KeyIndex {
                 .resize(self.slots.len() + (1 << self.shift), NONE);
             fit::<u32>(self.first_key.len() - 1)
         });
-        self.first_key[chunk as usize] = first_key;
-        if first_key & PRIVATE == 0 {
-            self.chunk_of_id[fit::<usize>(first_key / u64::from(self.blocks_per_id))] = chunk;
+        if id & PRIVATE == 0 {
+            self.first_key[chunk as usize] = id * u64::from(self.blocks_per_id);
+            self.chunk_of_id[fit::<usize>(id)] = chunk;
         } else {
-            self.chunk_of_private.insert(first_key, chunk);
+            self.first_key[chunk as usize] = id;
+            self.chunk_of_private.insert(id, chunk);
         }
         chunk
     }

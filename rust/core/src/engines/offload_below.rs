@@ -55,22 +55,28 @@ impl Below for OffloadBelow {
         is_loading: &dyn Fn(u64) -> bool,
     ) -> LookUp {
         let (per, whole) = (self.chunks.blocks, prompt.whole_chunks());
-        let start = in_pool / per;
-        let mut there = start..whole;
-        let absent = there.find(|&chunk| !self.tier.contains(prompt.chunk_key(chunk)));
-        let chunks = start..absent.unwrap_or(whole);
-        if whole * per < in_pool + per || chunks.is_empty() {
+        if whole * per < in_pool + per {
             return LookUp::Nothing;
         }
-        let (end, keys) = (chunks.end * per, prompt.chunk_keys(chunks));
-        let is_written = |&key: &u64| pool.copies.written_by(key) != NO_MOVE;
-        if pool.copies.writing_blocks() > 0 && keys.iter().any(is_written) {
+        let writes = pool.copies.writing_blocks() > 0;
+        let (mut end, mut is_written, mut is_read) = (in_pool / per, false, false);
+        while end < whole {
+            let key = prompt.chunk_key(end);
+            if !self.tier.contains(key) {
+                break;
+            }
+            is_written |= writes && pool.copies.written_by(key) != NO_MOVE;
+            is_read = is_read || is_loading(key);
+            end += 1;
+        }
+        let end = end * per;
+        if is_written {
             return LookUp::Later;
         }
         if end < in_pool + per {
             return LookUp::Nothing;
         }
-        if keys.into_iter().any(is_loading) {
+        if is_read {
             return LookUp::Later;
         }
         LookUp::Found(end)

@@ -258,7 +258,8 @@ impl OffloadTier {
         let victims = match shortfall {
             0 => Some(Vec::new()),
             _ => {
-                let offered: KeySet = keys.iter().copied().collect();
+                let there = keys.iter().zip(&here).filter(|(_, &is_here)| is_here);
+                let offered: KeySet = there.map(|(&key, _)| key).collect();
                 let is_kept = |key| offered.contains(&key) || is_in_use(key);
                 self.policy.evict(shortfall, &is_kept)
             }

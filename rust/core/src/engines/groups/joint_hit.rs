@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use crate::convert::fit;
+
 use super::pool::{Pool, NULL};
 use super::rules::{needed_blocks, skipped_blocks};
 use super::{Group, Kind};
@@ -56,7 +58,8 @@ pub struct InPool<'a> {
 impl Presence for InPool<'_> {
     fn run(&self, group: usize, block: u32, limit: u32) -> u32 {
         let (key, run) = self.groups[group].run(self.request, block);
-        self.pool.present_run(group, key, run.min(limit))
+        let present = self.pool.present_run(group, key, run.min(limit));
+        fit::<u32>(present.count())
     }
 
     fn missing(&self, group: usize, block: u32) -> u32 {

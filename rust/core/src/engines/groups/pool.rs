@@ -136,16 +136,17 @@ impl Pool {
         }
     }
 
-    /// Returns the number of the `limit` keys from `key` on that have a block.
-    pub fn present_run(&self, group: usize, key: u64, limit: u32) -> u32 {
+    /// Returns the blocks of the `limit` keys from `key` on, up to the first key without one, or to the end of an id.
+    pub fn present_run(
+        &self,
+        group: usize,
+        key: u64,
+        limit: u32,
+    ) -> impl Iterator<Item = u32> + '_ {
         let index = &self.indexes[group];
-        let Some((slot, chunk)) = index.find(key) else {
-            return 0;
-        };
-        let run = chunk.min(limit);
-        (slot..slot + run)
-            .position(|s| index.first(s) == NONE)
-            .map_or(run, |missing| fit::<u32>(missing))
+        let (slot, chunk) = index.find(key).unwrap_or((0, 0));
+        let blocks = (slot..slot + chunk.min(limit)).map(|slot| index.first(slot));
+        blocks.take_while(|&block| block != NONE)
     }
 
     /// Appends the blocks of up to `limit` consecutive keys from `key` on to `into`; all of them are cached.

@@ -36,8 +36,7 @@ impl TieredPool {
 
     /// Returns how many of a request's first `limit` blocks the pool has, and how many of those are free.
     pub fn in_pool(&self, request: u32, limit: u32) -> (u32, u64) {
-        let found = self.pool.found(request, limit);
-        (found, self.pool.idle_hits(request, found))
+        self.pool.found_idle(request, limit)
     }
 
     /// Returns the keys of the free blocks in the order of allocation; `None` for a block without a key.
