@@ -87,21 +87,21 @@ def _groups(folder: Path) -> Callable[[int], Figures]:
     return run
 
 
-def _of_sglang(asked: type[sglang_schedules.Asked], streams: int) -> Recorded:
+def _of_sglang(asked: type[sglang_schedules.Asked], streams: int, wheel: str = "sglang==0.5.23") -> Recorded:
     def theirs(folder: Path) -> Callable[[int], Figures]:
         real = sglang_scheduler.load(folder)
 
         def run(seed: int) -> Figures:
-            engine = sglang_schedules.Engine(real, asked(seed))
+            engine = sglang_schedules.Engine(real, asked(seed, wheel))
             engine.run()
             return sglang_schedules.digests(engine.figures())
 
         return run
 
     def ours(seed: int) -> Figures:
-        return sglang_schedules.digests(sglang_schedules.ours(asked(seed)))
+        return sglang_schedules.digests(sglang_schedules.ours(asked(seed, wheel)))
 
-    return Recorded("sglang==0.5.23", ("msgspec",), streams, asked, ours, theirs)
+    return Recorded(wheel, ("msgspec",), streams, asked, ours, theirs)
 
 
 def _offloads(driver: Any, streams: int) -> Recorded:
@@ -144,6 +144,10 @@ CLASSES = {
     ),
     "SGLang schedules": _of_sglang(sglang_schedules.Asked, 40),
     "SGLang stored schedules": _of_sglang(sglang_stored_schedules.AskedOfStorage, 60),
+    "SGLang 0.5.22 schedules": _of_sglang(sglang_schedules.Asked, 24, "sglang==0.5.22"),
+    "SGLang 0.5.22 stored schedules": _of_sglang(
+        sglang_stored_schedules.AskedOfStorage, 24, "sglang==0.5.22"
+    ),
     "vLLM offload schedules": _offloads(vllm_offload_schedules, 40),
     "vLLM offload group schedules": _offloads(vllm_offload_group_schedules, 32),
 }

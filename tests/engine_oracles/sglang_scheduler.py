@@ -141,7 +141,10 @@ def configure(real: Real, engine: Any) -> None:
     asked = engine.asked
     own = asked.settings
     if asked.storage is not None:
-        real.poll_timer.time = Fields(perf_counter=lambda: Fraction(engine.now, 10**9))
+        clock = lambda: Fraction(engine.now, 10**9)  # noqa: E731
+        for timed in (getattr(real, "poll_timer", None), real.hybrid, real.unified):
+            if timed:
+                timed.time = Fields(perf_counter=clock, monotonic=clock)
     memory = Fields(
         hicache_write_policy=asked.write_policy,
         hicache_host_memory_mode="cache",

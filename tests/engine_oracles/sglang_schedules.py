@@ -22,8 +22,9 @@ import numpy as np
 from kvcache_sim.base.errors import StoreError
 from kvcache_sim.cache.settings import CacheSettings, StoragePrefetch, TierSettings
 from kvcache_sim.channels.settings import ChannelSettings
+from kvcache_sim.model.releases import parse_release
 from kvcache_sim.model.step_times import load_step_time
-from kvcache_sim.serving.settings import ClusterSettings, MachineSettings, ReplicaSettings
+from kvcache_sim.serving.settings import ClusterSettings, MachineSettings, ReplicaSettings, SglangRelease
 from kvcache_sim.simulation import RunOptions
 from kvcache_sim.simulation.simulation import Simulation
 
@@ -48,7 +49,7 @@ class Asked:
     #: A storage below the host.
     storage: Stored | None = None
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, wheel: str = "sglang==0.5.23") -> None:
         draw = random.Random(seed)
         trace = stream(draw)
         gap = draw.choice([0, 5, 30, 100])
@@ -73,6 +74,7 @@ class Asked:
             enable_mixed_chunk=draw.random() < 0.3,
             schedule_conservativeness=draw.choice([0.02, 0.1, 0.3, 1.0]),
             async_scheduling=draw.choice(["none", "length"]),
+            sglang_release=SglangRelease.of(parse_release(wheel.replace("==", "@"))),
         )
 
     @property
@@ -326,10 +328,11 @@ def differs(real: Real, asked: Asked) -> str | None:
     return difference(theirs, ours(asked), str(asked))
 
 
-def program(title: str, asked_of: Callable[[int], Asked]) -> int:
+def program(title: str, asked_of: Callable[[int, str], Asked]) -> int:
     """Compare the streams of a command line's seeds, print what happened in them; return the exit code."""
+    wheel = Path(sys.argv[1]).name
     code = compare_streams(
-        title, sglang_scheduler.load, lambda real, seed: differs(real, asked_of(seed)), *sys.argv[1:4]
+        title, sglang_scheduler.load, lambda real, seed: differs(real, asked_of(seed, wheel)), *sys.argv[1:4]
     )
     print("streams with " + ", ".join(f"{name}: {count}" for name, count in sorted(SEEN.items())))
     return code

@@ -110,6 +110,8 @@ class Threads:
         controller.prefetch_hits_sync_groups = controller.prefetch_completion_sync_groups = None
         controller._all_reduce = lambda *_: None
         controller.storage_config = Fields(is_storage_writer=True)
+        if not hasattr(type(controller), "backup_skip"):  # before 0.5.23
+            controller.backup_skip = False
         # a fault in a thread is one of the stand-ins
         controller._page_backup_or_log = controller._page_backup
         cache.prefetch_stop_policy = asked.stop
@@ -176,6 +178,11 @@ class Threads:
         for wait in self.cache._storage_prefetch_wait.values():
             if wait.timer.running and not wait.expired:
                 at.append(int((wait.timer.started_at + wait.timeout_s) * 10**9) + 1)
+        if not hasattr(self.cache, "_start_storage_prefetch_wait"):
+            base, each = self.cache.prefetch_timeout_base, self.cache.prefetch_timeout_per_page
+            for operation in [entry.operation for entry in self.cache.ongoing_prefetch.values()]:
+                ends = operation.start_time + base + len(operation.hash_value) * each
+                at.append(int(ends * 10**9) + 1)
         return [ns for ns in at if self.engine.now < ns < _NEVER]
 
     def stop(self) -> None:

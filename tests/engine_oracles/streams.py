@@ -37,6 +37,16 @@ def stream(draw: random.Random, longest: tuple[int, ...] = (60, 200, 480)) -> Tr
     return replace(trace_of(rows, 16, prompts, None, outputs), id_names=np.array(names, np.int64))
 
 
+def repeated(trace: Trace, draw: random.Random) -> Trace:
+    """Return a trace whose prompts come again after it, in another order and at its intervals."""
+    order = [*range(len(trace)), *draw.sample(range(len(trace)), len(trace))]
+    ids = [trace.block_ids[a:b] for a, b in pairwise(trace.id_offsets)]
+    rows = [ids[at].tolist() for at in order]
+    arrivals = [*trace.arrival_ns, *(trace.arrival_ns + trace.arrival_ns[-1])]
+    tokens, outputs = trace.input_tokens[order], trace.output_tokens[order]
+    return replace(trace_of(rows, trace.block_size, tokens, arrivals, outputs), id_names=trace.id_names)
+
+
 def tokens_of(trace: Trace, request: int, total: int) -> list[int]:
     """The value of every token: its id's name, or -1 - request where it is generated."""
     n = int(trace.input_tokens[request])

@@ -77,6 +77,18 @@ def run(trace, tokens=25_600, **changes):
     return Simulation(with_capacity(replica, cache, tokens), trace, RunOptions(check="full")).run()
 
 
+@pytest.mark.parametrize(("release", "in_one_step"), [("0.5.22", False), ("0.5.23", True)])
+def test_a_release_decides_if_a_chunk_counts_as_two_requests(release, in_one_step):
+    """The rest of the first prompt and the second one fit in the second step."""
+    own = {"scheduler": "sglang", "release": f"sglang@{release}", "max_num_seqs": 2}
+    own |= {"max_num_batched_tokens": 64, "async_scheduling": "none"}
+    sets = [f"replica.{key}={value}" for key, value in own.items()]
+    scenario = load(*sets, "cache.block_size=16", "cluster.machines=1", "tiers.cpu=", "tiers.disk=")
+    done = simulate(scenario.settings, trace_of([list("abcdef"), ["g"]], 16))
+    first, second = done.requests["first_token_ns"].tolist()
+    assert (first == second) == in_one_step
+
+
 def test_the_longest_prefix_first_finds_more_than_the_order_of_arrival():
     trace = random_trace(2, requests=120, sessions=12)
     found = {

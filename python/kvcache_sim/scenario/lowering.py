@@ -39,7 +39,7 @@ from kvcache_sim.scenario.fleet_events import fleet_events, with_slow_channels
 from kvcache_sim.scenario.machine_sections import ReplicaSection
 from kvcache_sim.scenario.machines import own_path
 from kvcache_sim.scenario.quantities import Capacity
-from kvcache_sim.scenario.release_defaults import written_keys
+from kvcache_sim.scenario.release_defaults import release_of, written_keys
 from kvcache_sim.scenario.router_section import RouterSection
 from kvcache_sim.scenario.schema import HandoverSection, MachineSection, ScenarioModel
 from kvcache_sim.scenario.section import lowered
@@ -55,6 +55,7 @@ from kvcache_sim.serving.settings import (
     MachineSettings,
     ReplicaSettings,
     RouterSettings,
+    SglangRelease,
 )
 
 
@@ -280,11 +281,13 @@ def _handover(section: HandoverSection, network: NetworkSettings) -> HandoverSet
 
 
 def _replica(replica: ReplicaSection, seed: int) -> ReplicaSettings:
+    is_sglang = replica.scheduler == "sglang"
     return lowered(
         ReplicaSettings,
         replica,
         ranks=replica.dp,
         stages=replica.pp or 1,
+        sglang_release=SglangRelease.of(release_of(replica)) if is_sglang else SglangRelease(),
         speculation=None if replica.speculation is None else speculation(replica.speculation, seed),
     )
 

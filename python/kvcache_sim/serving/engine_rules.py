@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kvcache_sim.base.values import Value
-from kvcache_sim.serving.settings import ReplicaSettings, SchedulePolicy, StageSteps
+from kvcache_sim.serving.settings import ReplicaSettings, SchedulePolicy, SglangRelease, StageSteps
 
 
 class PipelineRules(Value):
@@ -76,6 +76,7 @@ class SglangRules(Value):
     max_prefill_tokens: int
     enable_mixed_chunk: bool
     schedule_conservativeness: float
+    release: SglangRelease
 
 
 def sglang_rules(settings: ReplicaSettings) -> SglangRules:
@@ -86,6 +87,7 @@ def sglang_rules(settings: ReplicaSettings) -> SglangRules:
         settings.max_prefill_tokens,
         settings.enable_mixed_chunk,
         settings.schedule_conservativeness,
+        settings.sglang_release,
     )
 
 

@@ -8,6 +8,7 @@ from typing import Literal
 from kvcache_sim.base.values import Value, field
 from kvcache_sim.cache.settings import BlockForm, CacheSettings, MovementSettings, PoolSettings, TierSettings
 from kvcache_sim.channels.settings import ChannelSettings, NetworkSettings
+from kvcache_sim.model.releases import Release
 from kvcache_sim.model.step_time import StepTime
 from kvcache_sim.serving.membership.plan import MembershipPlan
 from kvcache_sim.serving.models.settings import ModelsSettings
@@ -32,6 +33,21 @@ AffinityMode = Literal["session", "sibling-group"]
 Controller = Literal["aimd", "sigmoid"]
 #: The router's source of cache contents: the machines' caches, or the prompts that it sent.
 IndexKind = Literal["truth", "estimated", "gateway-tree"]
+
+
+class SglangRelease(Value):
+    """Rules in which SGLang's releases differ, each a row of ``model/data/releases/sglang.toml``."""
+
+    drops_finished_each_pass: bool = True
+    keeps_row_of_chunk: bool = True
+    stops_at_spent_budget: bool = True
+    writes_after_step: bool = True
+    waits_from_admission: bool = True
+
+    @classmethod
+    def of(cls, release: Release) -> SglangRelease:
+        """Return the rules of a release."""
+        return cls(**{name: release.value(name) for name in cls.__struct_fields__})
 
 
 class ReplicaSettings(Value):
@@ -87,6 +103,7 @@ class ReplicaSettings(Value):
     enable_mixed_chunk: bool = False
     #: SGLang's: multiplier of the share of an answer reserved at admission.
     schedule_conservativeness: float = 1.0
+    sglang_release: SglangRelease = SglangRelease()
     #: Extra time between the end of a step and the next step's start.
     step_overhead_ns: int = 0
     #: Over pipeline stages: the same per sequence of a micro-batch.

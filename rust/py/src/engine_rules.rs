@@ -1,14 +1,14 @@
 //! The options of engines' schedulers, read from Python dataclasses.
 
 use kvsim_core::batch::BatchConfig;
-use kvsim_core::machine::sglang::{SchedulePolicy, SglangConfig};
+use kvsim_core::machine::sglang::{ReleaseRules, SchedulePolicy, SglangConfig};
 use kvsim_core::machine::vllm::{PipelineConfig, StageSteps, VllmConfig, VllmLimits};
 use kvsim_core::machine::ReplicaConfig;
 use pyo3::prelude::*;
 
 use crate::argument::{from_attributes, from_names};
 
-// `VllmRules`, `VllmLimits` and `SglangRules` of `serving.engine_rules`
+// `VllmRules`, `VllmLimits` and `SglangRules` of `serving.engine_rules`, `SglangRelease` of `serving.settings`
 from_attributes! {
     VllmConfig { limits, watermark_blocks, reserve_full_isl, by_priority, pipeline, ..Self }
     VllmLimits {
@@ -18,7 +18,11 @@ from_attributes! {
     }
     PipelineConfig { stages, steps, launch_ns, engine_ns, sequence_ns, ..Self }
     SglangConfig {
-        schedule_policy, max_queued_requests, max_prefill_tokens, enable_mixed_chunk, schedule_conservativeness, ..Self
+        schedule_policy, max_queued_requests, max_prefill_tokens, enable_mixed_chunk, schedule_conservativeness,
+        release, ..Self
+    }
+    ReleaseRules {
+        drops_finished_each_pass, keeps_row_of_chunk, stops_at_spent_budget, writes_after_step, waits_from_admission
     }
 }
 

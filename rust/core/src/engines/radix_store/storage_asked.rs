@@ -69,6 +69,7 @@ impl RadixStore {
         let p = self.storage.as_ref()?.threads.as_ref()?.of(request)?;
         Some(Ongoing {
             requested_tokens: u64::from(p.end - p.start) * self.page,
+            hit_tokens: u64::from(p.hit) * self.page,
             is_read: p.reserved.is_some(),
             is_whole: p.reserved.is_some() && p.done >= p.hit,
         })

@@ -214,6 +214,8 @@ pub struct Missed {
 pub struct Ongoing {
     /// Tokens of the pages that it asked for.
     pub requested_tokens: u64,
+    /// Tokens of those that the storage has; 0 until it has been asked.
+    pub hit_tokens: u64,
     /// True once the host has capacity for its pages.
     pub is_read: bool,
     /// True if all pages have come.

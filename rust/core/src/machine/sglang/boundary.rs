@@ -170,14 +170,24 @@ impl SglangScheduler {
                 !(sequences[slot].is_finished || continues)
             });
             self.is_full &= joining.len() == before;
-            if self.running.is_empty() && !joining.is_empty() {
+            if self.batch_size() == 0 && !joining.is_empty() {
                 self.is_full = false;
             }
             self.running.append(&mut joining);
         }
         let (before, sequences) = (self.running.len(), &self.sequences);
         self.running.retain(|&p| !sequences[p].is_finished);
-        self.is_full &= self.running.len() == before;
+        let left = before - self.running.len();
+        if !self.config.release.drops_finished_each_pass {
+            self.lingering += left as u64;
+        } else {
+            self.is_full &= left == 0;
+        }
         Ok(())
+    }
+
+    /// Requests that count as running.
+    pub(super) fn batch_size(&self) -> u64 {
+        self.running.len() as u64 + self.lingering
     }
 }

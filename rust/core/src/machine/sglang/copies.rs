@@ -53,9 +53,11 @@ impl SglangScheduler {
         order.map(|order| self.send(desk, &order)).transpose()
     }
 
-    /// Sends an order over its channel, once the launched steps have ended.
+    /// Sends an order over its channel, once the launched steps have ended; a write of an older release at once.
     fn send(&self, desk: &mut Desk<'_>, order: &Order) -> Answer<TransferId> {
+        let waits = order.to < order.from || self.config.release.writes_after_step;
         let launched = self.steps.lookahead.as_ref().or(self.steps.flight.as_ref());
+        let launched = launched.filter(|_| waits);
         let start_ns = launched.map_or(0, |step| step.end_ns);
         let start_ns = start_ns.max(self.blocked_ns).max(desk.now_ns);
         let now = &mut Now::alone(desk.store, start_ns);

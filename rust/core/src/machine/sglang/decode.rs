@@ -12,7 +12,8 @@ use crate::store::Answer;
 impl SglangScheduler {
     /// Composes a decode step; `None` if no request decodes now.
     pub(super) fn decode_step(&mut self, desk: &mut Desk<'_>) -> Answer<Option<Step>> {
-        let before = self.running.len();
+        let before = self.batch_size();
+        self.lingering = 0;
         let finishing = self.leave_finishing();
         if self.running.is_empty() {
             self.is_full = false;
@@ -26,7 +27,7 @@ impl SglangScheduler {
         } else {
             self.retract(desk)?;
         }
-        self.is_full &= self.running.len() == before;
+        self.is_full &= self.batch_size() == before;
         if self.running.is_empty() {
             return Ok(None);
         }

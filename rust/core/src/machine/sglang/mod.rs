@@ -40,7 +40,7 @@ use sequence::Sequence;
 use step::Step;
 use storage::Prefetches;
 
-pub use settings::{SchedulePolicy, SglangConfig};
+pub use settings::{ReleaseRules, SchedulePolicy, SglangConfig};
 pub use single_pass::{BeforePass, Given, Pass};
 
 /// A replica at work, and SGLang's tree.
@@ -74,6 +74,8 @@ pub struct SglangScheduler {
     waiting: Vec<Slot>,
     /// Requests with a computed prompt, in the order in which they joined.
     running: Vec<Slot>,
+    /// Finished requests that still count as running.
+    lingering: u64,
     /// The prompt that is computed chunk by chunk.
     chunked: Option<Slot>,
     /// No request is admitted before a running request leaves (`batch_is_full`).
@@ -103,6 +105,7 @@ impl SglangScheduler {
             sequences: BySlot::default(),
             waiting: Vec::new(),
             running: Vec::new(),
+            lingering: 0,
             chunked: None,
             is_full: false,
             held: 0,

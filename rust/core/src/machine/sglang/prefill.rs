@@ -105,7 +105,7 @@ impl SglangScheduler {
     /// Composes a step of prompts, with the running requests' tokens if chunks are mixed. Returns `None` if there is
     /// no prompt to compute, or none fits.
     pub(super) fn prefill_step(&mut self, desk: &mut Desk<'_>) -> Answer<Option<Step>> {
-        self.is_full &= !self.running.is_empty();
+        self.is_full &= self.batch_size() > 0;
         if (self.is_full || self.waiting.is_empty()) && self.chunked.is_none() {
             return Ok(None);
         }
@@ -133,7 +133,7 @@ impl SglangScheduler {
         let load = self.load(desk)?;
         let mut step = self.take_chunks(desk.replica, desk.store, &adder.slots, desk.now_ns)?;
         step.load = load;
-        if self.config.enable_mixed_chunk && !self.running.is_empty() {
+        if self.config.enable_mixed_chunk && self.batch_size() > 0 {
             self.mix(desk, &mut step)?;
         }
         Ok(Some(step))
@@ -142,13 +142,13 @@ impl SglangScheduler {
     /// Number of additional requests that may get KV of their own, without those of this step that have some already.
     fn allocatable(&self, held: u64) -> u64 {
         let most = self.config.max_running_requests;
-        let alongside = most.saturating_sub(self.running.len() as u64);
+        let alongside = most.saturating_sub(self.batch_size());
         alongside.min((most + held).saturating_sub(self.held))
     }
 
     fn adder(&self) -> Adder {
         let mixed = if self.config.enable_mixed_chunk {
-            self.running.len() as u64
+            self.batch_size()
         } else {
             0
         };
@@ -194,9 +194,14 @@ impl SglangScheduler {
     }
 
     fn add_waiting(&mut self, desk: &mut Desk<'_>, adder: &mut Adder) -> Answer<()> {
-        let held = adder.slots.len() as u64;
+        let release = self.config.release;
+        let held = if release.keeps_row_of_chunk {
+            adder.slots.len() as u64
+        } else {
+            0
+        };
         for at in 0..self.waiting.len() {
-            if adder.verdict(desk.store) == Verdict::Stop {
+            if release.stops_at_spent_budget && adder.verdict(desk.store) == Verdict::Stop {
                 break;
             }
             if adder.slots.len() as u64 >= self.allocatable(held) {
@@ -217,7 +222,7 @@ impl SglangScheduler {
             }
             let verdict = self.add_one(desk, adder, slot);
             if verdict == Verdict::NoCapacity {
-                self.is_full = !adder.slots.is_empty() || !self.running.is_empty();
+                self.is_full = !adder.slots.is_empty() || self.batch_size() > 0;
             }
             if verdict != Verdict::Continue {
                 break;
@@ -301,6 +306,7 @@ impl SglangScheduler {
 
     /// Adds the running requests to a step of prompts as decodes, if there are free blocks for all of them.
     fn mix(&mut self, desk: &mut Desk<'_>, step: &mut Step) -> Answer<()> {
+        self.lingering = 0;
         self.leave_finishing();
         if self.running.is_empty() || !self.can_decode(desk.store, &self.running, desk.now_ns) {
             return Ok(());

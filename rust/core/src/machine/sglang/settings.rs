@@ -19,6 +19,34 @@ named_values! {
     }
 }
 
+/// Rules in which SGLang's releases differ (`model/data/releases/sglang.toml`).
+#[derive(Clone, Copy, Debug)]
+pub struct ReleaseRules {
+    /// Finished requests stop counting as running at each pass; else at the next step that decodes.
+    pub drops_finished_each_pass: bool,
+    /// A continuing chunk counts as the request that runs; else as one more.
+    pub keeps_row_of_chunk: bool,
+    /// A chunk that takes all tokens of a step is alone in it; else one more request is looked at.
+    pub stops_at_spent_budget: bool,
+    /// Copies to the host start after the step in flight.
+    pub writes_after_step: bool,
+    /// The wait for a prefetch starts when its request could first be admitted, and is not repeated; else it starts
+    /// with each prefetch.
+    pub waits_from_admission: bool,
+}
+
+impl Default for ReleaseRules {
+    fn default() -> Self {
+        Self {
+            drops_finished_each_pass: true,
+            keeps_row_of_chunk: true,
+            stops_at_spent_budget: true,
+            writes_after_step: true,
+            waits_from_admission: true,
+        }
+    }
+}
+
 /// SGLang's options of the same names.
 #[derive(Clone, Debug, Default)]
 pub struct SglangConfig {
@@ -40,6 +68,8 @@ pub struct SglangConfig {
     pub schedule_conservativeness: f64,
     /// Mode of asynchronous scheduling.
     pub async_scheduling: AsyncScheduling,
+    /// Rules of its release.
+    pub release: ReleaseRules,
 }
 
 impl SglangConfig {

@@ -36,7 +36,8 @@ struct Retry {
 #[derive(Clone, Copy, Debug)]
 struct Wait {
     since_ns: u64,
-    tokens: u64,
+    /// Tokens that lengthen it; `None`: those that the storage has.
+    tokens: Option<u64>,
     is_over: bool,
 }
 
@@ -112,8 +113,12 @@ impl SglangScheduler {
         }
         let ns = self.time_ns(desk)?;
         let end = fit::<u32>(tokens / self.config.page_size);
-        if desk.store.ask(request, found, end, known_end, ns) == Asking::Limited {
-            self.prefetches.missed(Missed { request, known_end });
+        match desk.store.ask(request, found, end, known_end, ns) {
+            Asking::Limited => self.prefetches.missed(Missed { request, known_end }),
+            Asking::Asked if !self.config.release.waits_from_admission => {
+                self.prefetches.waits.insert(request, Wait::since(ns));
+            }
+            Asking::Asked | Asking::Nothing => {}
         }
         Ok(())
     }
@@ -199,11 +204,25 @@ impl SglangScheduler {
 
     /// The first time at which the wait of a request is over.
     pub(super) fn wait_ends_ns(&self, desk: &Desk<'_>) -> Option<u64> {
-        let waits = self.prefetches.waits.values().filter(|wait| !wait.is_over);
+        let waits = self.prefetches.waits.iter();
         waits
-            .filter_map(|wait| wait.last_ns(desk)?.checked_add(1))
+            .filter(|(_, wait)| !wait.is_over)
+            .filter_map(|(&request, wait)| self.last_ns(desk, request, wait)?.checked_add(1))
             .filter(|&ns| ns > desk.now_ns)
             .min()
+    }
+
+    /// The last time at which a request still waits; an older release counts the tokens that the storage has.
+    fn last_ns(&self, desk: &Desk<'_>, request: u32, wait: &Wait) -> Option<u64> {
+        let config = desk.replica.mover.prefetch_state.as_ref()?.config;
+        let HoldBack::For(base_ns) = config.hold_back else {
+            return None;
+        };
+        let found = || Some(desk.store.ongoing(request)?.hit_tokens);
+        let tokens = u128::from(wait.tokens.or_else(found)?);
+        let more_ns = tokens * u128::from(config.storage_per_ki_token_ns?) / 1024;
+        let wait_ns = base_ns.checked_add(u64::try_from(more_ns).ok()?)?;
+        wait.since_ns.checked_add(wait_ns)
     }
 
     /// True if a request need not wait for its prefetch, which ends then.
@@ -219,29 +238,31 @@ impl SglangScheduler {
             .prefetch_state
             .as_ref()
             .map(|state| state.config.hold_back);
-        let has_limit = matches!(stop, Some(HoldBack::For(_)));
-        let own = &mut self.prefetches;
-        let is_late =
-            |wait: &Wait| wait.is_over || wait.last_ns(desk).is_some_and(|last_ns| ns > last_ns);
+        let is_once = self.config.release.waits_from_admission;
+        let has_budget = is_once && matches!(stop, Some(HoldBack::For(_)));
+        let own = &self.prefetches;
+        let is_late = |wait: &Wait| {
+            let last_ns = self.last_ns(desk, request, wait);
+            wait.is_over || last_ns.is_some_and(|last_ns| ns > last_ns)
+        };
         let ends = match stop {
             Some(HoldBack::Never) | None => true,
             Some(HoldBack::UntilCome) => false,
             Some(HoldBack::For(_)) => {
-                !ongoing.is_whole && own.waits.get(&request).is_some_and(is_late)
+                !(is_once && ongoing.is_whole) && own.waits.get(&request).is_some_and(is_late)
             }
         };
+        let own = &mut self.prefetches;
         if !ends {
-            if has_limit {
-                let (since_ns, tokens, is_over) = (ns, ongoing.requested_tokens, false);
+            if has_budget {
                 own.waits.entry(request).or_insert(Wait {
-                    since_ns,
-                    tokens,
-                    is_over,
+                    tokens: Some(ongoing.requested_tokens),
+                    ..Wait::since(ns)
                 });
             }
             return Ok(false);
         }
-        if let (true, Some(wait)) = (has_limit, own.waits.get_mut(&request)) {
+        if let (true, Some(wait)) = (has_budget, own.waits.get_mut(&request)) {
             wait.is_over = true;
             own.retries.remove(&request);
         }
@@ -251,7 +272,7 @@ impl SglangScheduler {
             desk.store.use_prefetched(request);
             return Ok(true);
         }
-        if !has_limit {
+        if !has_budget {
             self.prefetches.missed(Missed {
                 request,
                 known_end: None,
@@ -293,14 +314,11 @@ impl SglangScheduler {
 }
 
 impl Wait {
-    /// The last time at which its request still waits.
-    fn last_ns(&self, desk: &Desk<'_>) -> Option<u64> {
-        let config = desk.replica.mover.prefetch_state.as_ref()?.config;
-        let HoldBack::For(base_ns) = config.hold_back else {
-            return None;
-        };
-        let more_ns = u128::from(self.tokens) * u128::from(config.storage_per_ki_token_ns?) / 1024;
-        let wait_ns = base_ns.checked_add(u64::try_from(more_ns).ok()?)?;
-        self.since_ns.checked_add(wait_ns)
+    fn since(since_ns: u64) -> Self {
+        Self {
+            since_ns,
+            tokens: None,
+            is_over: false,
+        }
     }
 }
