@@ -2,15 +2,8 @@
 
 import pytest
 from hardware_extra import needs_library
-from kvcache_sim.extras.calibrate.server_runs import (
-    first_byte_is_odd,
-    server_runs,
-)
-from kvcache_sim.extras.calibrate.servers import (
-    predict_servers,
-    server_errors,
-    with_fitted_costs,
-)
+from kvcache_sim.extras.calibrate.server_runs import first_byte_is_odd, server_runs
+from kvcache_sim.extras.calibrate.servers import predict_servers, server_errors, with_fitted_costs
 from support.docs_data import figures
 
 

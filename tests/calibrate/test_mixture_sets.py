@@ -9,12 +9,7 @@ import pytest
 from kvcache_sim.base.errors import UsageError
 from kvcache_sim.extras.calibrate.families import fit_family, left_out
 from kvcache_sim.extras.calibrate.fit import predict_ms
-from kvcache_sim.extras.calibrate.rows import (
-    IterationRows,
-    held_out_blocks,
-    phase_errors,
-    read_iterations,
-)
+from kvcache_sim.extras.calibrate.rows import IterationRows, held_out_blocks, phase_errors, read_iterations
 from kvcache_sim.extras.calibrate.runs import runs_of, seen_late, single_steps, waits
 from kvcache_sim.extras.calibrate.shipped import MIXTURE_FILE, MIXTURES, mixture_rows
 from kvcache_sim.extras.calibrate.transfer import Topology, fit_deployment

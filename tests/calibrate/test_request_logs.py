@@ -106,11 +106,7 @@ RECORDS = {
     ),
     "GuideLLM": (
         [_GUIDELLM],
-        [
-            of(1.5, 7, 3, input_tokens=6),
-            of(0.5, 7, 3, started_s=0),
-            LoggedRequest(started_s=2, failed=True),
-        ],
+        [of(1.5, 7, 3, input_tokens=6), of(0.5, 7, 3, started_s=0), LoggedRequest(started_s=2, failed=True)],
     ),
     "a simulator's": (
         ["request id,output,latency,TTFT,arrival,input,cached\n3,7,2e9,5e8,0,9,4\n1,6,1e9,0,,,"],

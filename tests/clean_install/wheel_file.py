@@ -10,14 +10,11 @@ from pathlib import Path
 from environment import LOCKS, Failed, the_one
 
 #: Files that the wheel must hold in addition to the code: they are read at run time.
-DATA = [
-    "kvcache_sim/py.typed",
-    "kvcache_sim/__init__.pyi",
-    "kvcache_sim/report/assets/page.css",
-    "kvcache_sim/scenario/presets/quickstart.yaml",
-    "kvcache_sim/model/data/models/llama-3-8b.toml",
-    "kvsim_launcher/__init__.py",
-]
+DATA = """
+    kvcache_sim/py.typed kvcache_sim/__init__.pyi kvcache_sim/report/assets/page.css
+    kvcache_sim/scenario/presets/quickstart.yaml kvcache_sim/model/data/models/llama-3-8b.toml
+    kvsim_launcher/__init__.py
+""".split()
 #: What a build from the sdist cannot do without; ``make wheels`` builds the wheel from it.
 SOURCES = ["Cargo.lock", "Cargo.toml", "LICENSE", "README.md", "pyproject.toml", "rust/py/Cargo.toml"]
 

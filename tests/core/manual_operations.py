@@ -71,11 +71,7 @@ class ManualOperations(StoreOperations):
             self.claims.pop(0)
             SEEN["claim released"] += 1
 
-    @rule(
-        request=REQUEST,
-        tier=st.integers(0, 3),
-        span=st.tuples(st.integers(0, 3), st.integers(1, 4)),
-    )
+    @rule(request=REQUEST, tier=st.integers(0, 3), span=st.tuples(st.integers(0, 3), st.integers(1, 4)))
     def mark_absent(self, request: int, tier: int, span: tuple[int, int]) -> None:
         part = (span[0], min(span[0] + span[1], self.full[request]))
         if tier < len(self.capacities) and part[0] < part[1]:

@@ -154,12 +154,7 @@ def test_demand_that_recurs_within_the_hold_removes_no_machine(tmp_path):
     fleet = following("0s", 3, [(10, 2), (12, 1), (14, 2), (20, 1)]).replace("hold: 0s", "hold: 5s")
     _, made = at_times(tmp_path, [(4, 0), (40, 0)], fleet)
     # the last time two were wanted is 19 s: five seconds later that still counts, six later not
-    assert changes(made) == [
-        (10.0, "ordered", 1),
-        (10.0, "serves", 1),
-        (25.0, "drains", 1),
-        (25.0, "off", 1),
-    ]
+    assert changes(made) == [(10.0, "ordered", 1), (10.0, "serves", 1), (25.0, "drains", 1), (25.0, "off", 1)]
 
 
 def test_the_machine_that_was_ordered_last_is_released_first(tmp_path):

@@ -136,12 +136,9 @@ def test_the_lane_that_is_free_first_takes_the_next_tree(tmp_path):
 
 def test_another_pass_shares_no_block_with_the_one_before(tmp_path):
     rows = [plain(2, block=7), plain(2, block=7)]
-    settings = (
-        "workload.concurrency=1",
-        "workload.plays=4",
-        "trace.block_size=64",
-        "cache.full_hit=skip-prefill",
-    )
+    settings = """
+        workload.concurrency=1 workload.plays=4 trace.block_size=64 cache.full_hit=skip-prefill
+    """.split()
     made = run(tmp_path, rows, *settings)
     assert made.run.requests["cached_prefix_length_used"].tolist() == [0, 64, 0, 64]
     assert made.trace.sha256 == run(tmp_path, rows, "trace.block_size=64").trace.sha256 != ""

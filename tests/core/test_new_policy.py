@@ -17,6 +17,7 @@ NEW = Path(__file__).parents[1] / "data" / "new_policy"
 TESTS_OF_EVERY_POLICY = (
     "tests/core/test_policy_replays.py::test_every_policy_of_the_table_has_a_file_and_a_model",
     "tests/site/test_policy_pages.py::test_an_eviction_policy_has_its_parts[mru]",
+    "tests/site/test_policy_pages.py::test_the_examples_are_worked",
     "tests/core/test_eviction_orders.py::test_leaves_first_equals_the_model[mru]",
     "tests/core/test_eviction_orders.py::test_a_flat_cache_equals_the_model[mru]",
     "tests/core/test_store_machine.py::test_it_is_so_in_every_order_of_the_table[mru-three tiers-1]",
@@ -26,10 +27,12 @@ TESTS_OF_EVERY_POLICY = (
 
 
 def add_the_policy(tree: ChangedTree) -> None:
-    """Write the policy, its row and its model; ``mod.rs`` names the file as a module and as a policy."""
+    """Write the policy, its row, its example and its model; ``mod.rs`` names the file as a module and as a policy."""
     shutil.copy(NEW / "mru.rs", tree.path / "rust/core/src/policies/mru.rs")
     tree.insert("rust/core/src/policies/mod.rs", "pub mod object;", "pub mod mru;\n")
     tree.insert("rust/core/src/policies/mod.rs", "    pgdsf::POLICY,", "    mru::POLICY,\n")
+    examples = "rust/core/src/policies/worked_examples.rs"
+    tree.insert(examples, "    // With equal costs", '    ("mru", 3, "a b c d", "c"),\n')
     tree.insert("python/kvcache_sim/policies/table.py", '    PolicyRow("lfu"', (NEW / "row.txt").read_text())
     models = "tests/core/eviction_orders.py"
     tree.insert(models, "# Least frequently used", (NEW / "model.txt").read_text())

@@ -104,14 +104,9 @@ def twice(trace):
 
 
 #: What a request is, and what became of it but for where.
-SAME = (
-    "status",
-    "first_token_ns",
-    "finish_ns",
-    "cached_prefix_length_used",
-    "preemptions",
-    "recomputed_tokens",
-)
+SAME = """
+    status first_token_ns finish_ns cached_prefix_length_used preemptions recomputed_tokens
+""".split()
 
 
 @examples(40)

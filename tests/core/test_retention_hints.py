@@ -65,11 +65,7 @@ def test_a_closed_session_leaves_what_others_have_used(tmp_path):
 
 @pytest.mark.parametrize("gap_s", [2.9, 3.1])
 def test_a_time_to_live_counts_from_the_end_of_a_request_unless_it_is_used_again(tmp_path, gap_s):
-    rows = [
-        (0, "a", [0, 1], {"retention": 3}),
-        (gap_s, "a", [0, 1, 2], {}),
-        (20, "a", [0, 1, 2, 5], {}),
-    ]
+    rows = [(0, "a", [0, 1], {"retention": 3}), (gap_s, "a", [0, 1, 2], {}), (20, "a", [0, 1, 2, 5], {})]
     run = run_of(tmp_path, rows)
     ended_s = run.requests["finish_ns"][0] / 1e9
     survives = rows[1][0] < ended_s + 3

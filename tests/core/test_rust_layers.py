@@ -10,36 +10,11 @@ import pytest
 from support.rust_modules import CORE, RUST, FileImports, imports, module_of, sources, without_tests
 
 #: The packages of the core, bottom to top. Each may import those before it.
-ORDER = [
-    "convert",
-    "names",
-    "ids",
-    "slab",
-    "tiers",
-    "error",
-    "digest",
-    "histogram",
-    "key_map",
-    "hosted",
-    "parquet",
-    "tokens",
-    "trace",
-    "keys",
-    "records",
-    "residual_grid",
-    "step_time",
-    "policies",
-    "views",
-    "store",
-    "token_store",
-    "causes",
-    "batch",
-    "engines",
-    "replay",
-    "transfers",
-    "machine",
-    "cluster",
-]
+ORDER = """
+    convert names ids slab tiers error digest histogram key_map hosted parquet tokens trace keys
+    records residual_grid step_time policies views store token_store causes batch engines replay
+    transfers machine cluster
+""".split()
 
 
 def arrows(texts: dict[Path, str], core: Path = CORE) -> dict[tuple[str, str], set[str]]:

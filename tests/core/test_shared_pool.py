@@ -116,9 +116,7 @@ def test_a_put_stops_at_a_block_that_is_still_being_written():
     own = replace(settings.machines[0], replica=ReplicaSettings(max_num_batched_tokens=32))
     fair = replace(settings.channels["gpu->cpu 0"], sharing="fair")
     settings = replace(
-        settings,
-        machines=(own, *settings.machines[1:]),
-        channels=settings.channels | {"gpu->cpu 0": fair},
+        settings, machines=(own, *settings.machines[1:]), channels=settings.channels | {"gpu->cpu 0": fair}
     )
     row = [f"a{k}" for k in range(9)]
     trace = trace_of([[*row, "x"], [*row, "y"]], input_tokens=[37, 37], arrival_ns=[0, 20_000])
@@ -188,9 +186,7 @@ def test_a_pools_capacity_agrees_with_a_model_of_single_blocks(data):
 def test_a_pool_of_nothing_is_no_pool_and_one_without_end_gives_as_much_as_one_cache(trace, machines):
     """Prompts alone: an endless pool behind an endless network finds what one endless cache has."""
     trace = replace(
-        trace,
-        arrival_ns=np.arange(len(trace)) * SECOND,
-        output_tokens=np.ones(len(trace), np.int64),
+        trace, arrival_ns=np.arange(len(trace)) * SECOND, output_tokens=np.ones(len(trace), np.int64)
     )
     run = partial(simulate, requests=trace)
     without = run(pooled(machines, None))

@@ -80,8 +80,7 @@ def ends_of(drafts: SpeculationSettings, rows: list[tuple[int, int]], times) -> 
 @pytest.mark.parametrize("kind", ["tree", "vllm", "groups"])
 @examples(25)
 @given(
-    drafts=drafts,
-    rows=st.lists(st.tuples(st.integers(1, 200), st.integers(1, 60)), min_size=1, max_size=8),
+    drafts=drafts, rows=st.lists(st.tuples(st.integers(1, 200), st.integers(1, 60)), min_size=1, max_size=8)
 )
 def test_requests_that_come_at_once_end_as_in_a_plain_model(kind, drafts, rows):
     ids = [[f"{request}.{k}" for k in range(-(-prompt // 16))] for request, (prompt, _) in enumerate(rows)]

@@ -129,8 +129,7 @@ def test_it_is_so_in_the_other_orders_of_the_specification(order: str, shape: st
 
 
 @pytest.mark.parametrize(
-    ("shape", "blocks"),
-    [("gpu only", 1), ("three tiers", 1), ("three tiers", 4), ("three tiers", 1 << 40)],
+    ("shape", "blocks"), [("gpu only", 1), ("three tiers", 1), ("three tiers", 4), ("three tiers", 1 << 40)]
 )
 @pytest.mark.parametrize("policy", VARIANTS)
 def test_it_is_so_in_every_order_of_the_table(policy: str, shape: str, blocks: int) -> None:

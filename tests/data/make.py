@@ -12,28 +12,16 @@ sys.path.insert(0, str(HERE.parent))
 from support.packed_trace import pack  # noqa: E402  # from the folder above
 
 #: As they are, a row a line.
-ORACLES = [
-    "vllm_kvcachemanager",
-    "sglang_radixcache",
-    "vllm_cpu_offload",
-    "libcachesim_discriminating",
-]
+ORACLES = "vllm_kvcachemanager sglang_radixcache vllm_cpu_offload libcachesim_discriminating".split()
 #: Whole, by xz.
-COMPRESSED = [
-    "oracles/vllm_hybrid_conversation.json",
-    "oracles/vllm_hybrid_lcg.json",
-    "oracles/vllm_hybrid_short.json",
-    "oracles/libcachesim_traces.json",
-    "oracles/lmcache_conversation.json",
-    "oracles/lmcache_lcg.json",
-    "oracles/sglang_unified_conversation.json",
-    "oracles/sglang_unified_lcg.json",
-    "oracles/sglang_unified_short.json",
-    "oracles/vllm_scheduler_lcg_streams.json",
-    "golden/hash_id_golden.json",
-    "traces/sharegpt_llama31_8b_300_b16.jsonl",
-    "traces/miniswe_b256bytes.jsonl",
-]
+COMPRESSED = """
+    oracles/vllm_hybrid_conversation.json oracles/vllm_hybrid_lcg.json
+    oracles/vllm_hybrid_short.json oracles/libcachesim_traces.json oracles/lmcache_conversation.json
+    oracles/lmcache_lcg.json oracles/sglang_unified_conversation.json
+    oracles/sglang_unified_lcg.json oracles/sglang_unified_short.json
+    oracles/vllm_scheduler_lcg_streams.json golden/hash_id_golden.json
+    traces/sharegpt_llama31_8b_300_b16.jsonl traces/miniswe_b256bytes.jsonl
+""".split()
 
 
 def write(name: str, content: bytes) -> None:

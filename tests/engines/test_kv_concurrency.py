@@ -64,11 +64,7 @@ def test_groups_of_flash(gpus, kv_dtype):
     ("releases", "flash", "pro"),
     [
         (((0, 20, 0), (0, 22, 1)), 22 * 47_808, 31 * 47_808),
-        (
-            ((0, 23, 0), (0, 26, 0)),
-            22 * LATENT + 21 * KEY + 20 * FAR,
-            31 * LATENT + 30 * KEY + 31 * FAR,
-        ),
+        (((0, 23, 0), (0, 26, 0)), 22 * LATENT + 21 * KEY + 20 * FAR, 31 * LATENT + 30 * KEY + 31 * FAR),
         (
             ((0, 27, 1), (0, 28, 0), (0, 29, 0), (0, 33, 0), (0, 40, 1)),
             21 * (LATENT + KEY) + 20 * FAR,

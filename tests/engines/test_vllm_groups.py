@@ -29,9 +29,7 @@ from support.small_traces import trace_of
 from support.traces import random_trace
 
 caches = st.builds(
-    CacheSettings,
-    enabled=st.sampled_from([True, True, True, False]),
-    cache_output=st.booleans(),
+    CacheSettings, enabled=st.sampled_from([True, True, True, False]), cache_output=st.booleans()
 )
 
 

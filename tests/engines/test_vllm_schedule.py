@@ -163,12 +163,9 @@ def test_equally_urgent_requests_that_preempt_each_other_for_ever_end_in_a_line(
         for at, ids in ((0, [1, 2]), (arrival, [3, 4]))
     )
     (tmp_path / "two.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    said = (
-        "scheduler=vllm",
-        "queue_order=priority",
-        "reserve_full_isl=false",
-        "long_prefill_token_threshold=64",
-    )
+    said = """
+        scheduler=vllm queue_order=priority reserve_full_isl=false long_prefill_token_threshold=64
+    """.split()
     said = (*(f"replica.{word}" for word in said), "tiers.gpu.capacity=45 blocks", "cache.block_size=16")
     words = [word for setting in (*said, "cache.enabled=false") for word in ("--set", setting)]
     code = kvsim(["simulate", str(tmp_path / "two.jsonl"), *words, "-q", "-o", str(tmp_path / "run")])

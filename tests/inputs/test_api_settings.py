@@ -28,10 +28,7 @@ OVER = [
     ({"workload": {"y": 1}}, {"workload": {"x": 0, "y": 1}}),
     ({"slo.x": 1, "slo": {"kind": "a"}}, {"slo": {"x": 1, "kind": "a"}}),
     ({"cache": {}, "seed": np.int64(7)}, {"cache": {}, "seed": 7}),
-    (
-        {"trace": Path("t.jsonl"), "slo": {"a": (1, 2)}},
-        {"trace": {"path": "t.jsonl"}, "slo": {"a": [1, 2]}},
-    ),
+    ({"trace": Path("t.jsonl"), "slo": {"a": (1, 2)}}, {"trace": {"path": "t.jsonl"}, "slo": {"a": [1, 2]}}),
 ]
 
 

@@ -199,13 +199,10 @@ def ran(folder, overrides, rows):
 
 
 def test_each_model_of_a_fleet_has_its_own_context(tmp_path):
-    of = [
-        "models.of.old.machines=1",
-        "models.of.old.model=llama-3-8b",
-        "models.of.new.machines=1",
-        "cluster.machines=2",
-        "models.of.old.step_time=h100-llama-3-8b-tp1",
-    ]
+    of = """
+        models.of.old.machines=1 models.of.old.model=llama-3-8b models.of.new.machines=1
+        cluster.machines=2 models.of.old.step_time=h100-llama-3-8b-tp1
+    """.split()
     rows = [
         {
             "timestamp": k,

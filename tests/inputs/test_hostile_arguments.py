@@ -195,16 +195,9 @@ LINES = [
     ),
     *(
         (f"shadow --kv-events {url}", EXIT_USAGE, "--kv-events: no endpoint; got ")
-        for url in (
-            "tcp://a:99999",
-            "tcp://a:0",
-            "tcp://a",
-            "tcp://*:1",
-            "tcp://a:1/x",
-            "udp://a:1",
-            "ipc://",
-            "a:1",
-        )
+        for url in """
+            tcp://a:99999 tcp://a:0 tcp://a tcp://*:1 tcp://a:1/x udp://a:1 ipc:// a:1
+        """.split()
     ),
     (
         "shadow --kv-events tcp://127.0.0.1:9 --kv-events-replay tcp://a:0",

@@ -59,13 +59,10 @@ def test_a_load_curve_is_what_came_in_each_interval(tmp_path_factory, intervals)
     totals, lines, expected, debt, hits = [0] * 5, [], [], 0, 0
 
     def scrape() -> None:
-        names = (
-            "request_prompt_tokens_sum",
-            "request_generation_tokens_sum",
-            "request_prompt_tokens_count",
-            "prefix_cache_hits_total",
-            "prefix_cache_queries_total",
-        )
+        names = """
+            request_prompt_tokens_sum request_generation_tokens_sum request_prompt_tokens_count
+            prefix_cache_hits_total prefix_cache_queries_total
+        """.split()
         lines.append(f"{at_s}\n# TYPE vllm:x counter\n")
         lines.extend(
             f'vllm:request_success_total{{finished_reason="{reason}"}} {n}\n'

@@ -55,11 +55,7 @@ def test_a_prompt_of_claude_code_keeps_of_the_last_what_the_counts_say(tmp_path,
 
 @pytest.mark.parametrize(
     ("kind", "missed", "expected"),
-    [
-        ("tools_changed", 300, 20),
-        ("messages_changed", 100, 220),
-        ("unavailable", None, 304),
-    ],
+    [("tools_changed", 300, 20), ("messages_changed", 100, 220), ("unavailable", None, 304)],
 )
 def test_a_cause_that_the_provider_names_cuts_the_prompt_where_it_says(
     tmp_path, capsys, kind, missed, expected

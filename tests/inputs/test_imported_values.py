@@ -13,7 +13,6 @@ from kvcache_sim.workload.readers.dates import time_ns
 from support.product.traces import salted_ids, salted_names
 
 SECOND = 10**9
-GOOD = {"time": 1000, "prompt": "x" * 40, "max_tokens": 3}
 DATES = """0 99999999999 100000000000 1.5 99999999999999 100000000000000 99999999999999999 100000000000000000
     10000000000000000000 9999999999999999999 -1 -0.5 1000000000000.125 "5.5" "1970-01-02"
     "1970-01-01T00:00:01.5+00:01" "1969-12-31T23:59:59Z" true "x" null [] Infinity"""
@@ -124,6 +123,7 @@ AIPERF = """
     """
 REQUEST_END = '{"schema": "dynamo.request.trace.v1", "event_type": "request_end", "request": %s}'
 SGLANG_LINE = '{"timestamp": "2026-11-21T12:00:0%d", %s}'
+OPENAI = "openai", json.dumps({"time": 1000, "prompt": "x" * 40, "max_tokens": 3})
 VALUES = {
     "dynamo": (
         "dynamo",
@@ -147,25 +147,10 @@ VALUES = {
         .replace("_LENGTH", "_sequence_length")
         .replace("CACHED", "usage_prompt_cache_read_tokens"),
     ),
-    "dates": ("openai", json.dumps(GOOD), '{"prompt": "y", "max_tokens": 2, "time": %s}', DATES.split()),
-    "usages": (
-        "openai",
-        json.dumps(GOOD),
-        '{"time": 1001, "prompt": "y", "max_tokens": 2, "usage": %s}',
-        USAGES,
-    ),
-    "bodies": (
-        "openai",
-        json.dumps(GOOD),
-        '{"time": 1001, "body": %s, "usage": {"completion_tokens": 2}}',
-        BODIES,
-    ),
-    "answers": (
-        "openai",
-        json.dumps(GOOD),
-        '{"time": 1001, "prompt": "y", "max_tokens": 9, "response": %s}',
-        ANSWERS,
-    ),
+    "dates": (*OPENAI, '{"prompt": "y", "max_tokens": 2, "time": %s}', DATES.split()),
+    "usages": (*OPENAI, '{"time": 1001, "prompt": "y", "max_tokens": 2, "usage": %s}', USAGES),
+    "bodies": (*OPENAI, '{"time": 1001, "body": %s, "usage": {"completion_tokens": 2}}', BODIES),
+    "answers": (*OPENAI, '{"time": 1001, "prompt": "y", "max_tokens": 9, "response": %s}', ANSWERS),
     "events": ("kv-events", '[1, [["BlockStored", [9], null, [1], 16, null, "gpu"]]]', "%s", EVENTS),
 }
 

@@ -246,14 +246,12 @@ START = {"vllm": "vllm serve", "sglang": "python -m sglang.launch_server --tp 2 
 MODELS = ("Qwen/Qwen3-30B-A3B", "openai/gpt-oss-20b")
 SHORT = {"-dp": "--data-parallel-size", "-q": "--quantization", "-pcp": "--prefill-context-parallel-size"}
 #: Flags that change nothing where others say the same, or that the others already decide.
-SAID_ANYWAY = {
-    "--async-scheduling",
-    "--no-async-scheduling",
-    "--disable-overlap-schedule",
-    "--enable-hierarchical-cache",
-    "--speculative-num-draft-tokens",
-    "--speculative-num-steps",
-}
+SAID_ANYWAY = set(
+    """
+    --async-scheduling --no-async-scheduling --disable-overlap-schedule --enable-hierarchical-cache
+    --speculative-num-draft-tokens --speculative-num-steps
+""".split()
+)
 
 
 @examples(60)

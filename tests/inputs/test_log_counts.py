@@ -120,15 +120,10 @@ def test_an_answer_is_named_where_the_next_prompt_repeats_it(tmp_path, capsys):
     assert len(shared_ids) == 208 // 16  # more than the 6 blocks of the first prompt
 
 
-CASES = [
-    "openai_chat.jsonl",
-    "openai_chat_tools.jsonl",
-    "openai_chat_images.jsonl",
-    "openai_chat_functions.jsonl",
-    "anthropic_messages.jsonl",
-    "anthropic_tools.jsonl",
-    "litellm_standard_payload.jsonl",
-]
+CASES = """
+    openai_chat.jsonl openai_chat_tools.jsonl openai_chat_images.jsonl openai_chat_functions.jsonl
+    anthropic_messages.jsonl anthropic_tools.jsonl litellm_standard_payload.jsonl
+""".split()
 
 
 @pytest.mark.parametrize("name", CASES)

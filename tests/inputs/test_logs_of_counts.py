@@ -75,8 +75,7 @@ def test_a_first_prompt_longer_than_what_detection_reads_is_read(quote, tmp_path
 
 
 @pytest.mark.parametrize(
-    ("capacity", "hits"),
-    [(4, 4096), (8, 9216), (12, 18_688), (16, 29_184), (24, 35_584), (1000, 43_008)],
+    ("capacity", "hits"), [(4, 4096), (8, 9216), (12, 18_688), (16, 29_184), (24, 35_584), (1000, 43_008)]
 )
 def test_lmcaches_own_simulator_finds_as_much(capacity, hits, tmp_path, capsys):
     """Hit tokens of 58,752 that the tool of lmcache 0.5.6 printed (``../shared/traces/lmcache_lookup``)."""

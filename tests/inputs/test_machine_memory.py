@@ -8,12 +8,10 @@ from kvcache_sim.scenario.load import scenario_from_text
 
 SETTINGS = {
     "model": ["llama-3.1-8b", "llama-3.1-8b", "qwen3-8b", "gpt-oss-20b"],
-    "replica.step_time": [
-        "roofline:llama-3.1-8b@h100",
-        "roofline:llama-3.1-8b@rtx4090",
-        "roofline:llama-3.1-8b@b200:tp2",
-        "h100-llama-3.1-8b-tp1",
-    ],
+    "replica.step_time": """
+        roofline:llama-3.1-8b@h100 roofline:llama-3.1-8b@rtx4090 roofline:llama-3.1-8b@b200:tp2
+        h100-llama-3.1-8b-tp1
+    """.split(),
     "tiers.gpu.capacity": ["auto", "auto", "9 blocks", "900 blocks", "3GiB", "90GiB", "unbounded"],
     "cache.block_size": ["16", "64"],
     "cache.accounting": ["", "", "", "simplified"],

@@ -113,33 +113,17 @@ def test_other_lines_are_left_to_typer(line):
 
 #: Packages and modules that a plain run has no use for.
 UNUSED = set(
-    [
-        "typer",
-        "click",
-        "rich",
-        "pydantic",
-        "pydantic_core",
-        "typing_extensions",
-        "pyarrow",
-        "pandas",
-        "asyncio",
-        "argparse",
-        "difflib",
-        "subprocess",
-    ]
+    """
+        typer click rich pydantic pydantic_core typing_extensions pyarrow pandas asyncio argparse
+        difflib subprocess
+    """.split()
 )
 #: Modules of formats of traces that a run of Mooncake's format has no use for.
 OTHER_FORMATS = set(
-    [
-        "agent_rows",
-        "aiperf_dag",
-        "aiperf_multi_turn",
-        "aiperf_weka",
-        "chained_text",
-        "conversations",
-        "csv_rows",
-        "dynamo_agentic",
-    ]
+    """
+        agent_rows aiperf_dag aiperf_multi_turn aiperf_weka chained_text conversations csv_rows
+        dynamo_agentic
+    """.split()
 )
 TRACE = '{"timestamp": 0, "input_length": 600, "output_length": 2, "hash_ids": [1, 2]}\n'
 

@@ -209,19 +209,7 @@ def test_a_wrong_body_is_one_line_with_its_number(body, tmp_path, capsys):
     assert run(["trace", "import", str(path), "--from", "openai", "--on-bad-row", "skip"]) == 0
 
 
-MEMBERS = [
-    "type",
-    "role",
-    "content",
-    "text",
-    "parts",
-    "name",
-    "input",
-    "function",
-    "tool_calls",
-    "source",
-    "message",
-]
+MEMBERS = "type role content text parts name input function tool_calls source message".split()
 WORDS = st.sampled_from(["", "x", "user", "image", "text"])
 ANY = st.recursive(
     st.none() | st.booleans() | st.integers(-2, 2**33) | st.floats() | WORDS,

@@ -224,15 +224,9 @@ def test_columns_are_the_trace_of_their_rows(kind, tmp_path):
         )
     )
     read = kv.read_trace(file)
-    for name in (
-        "arrival_ns",
-        "input_tokens",
-        "output_tokens",
-        "id_offsets",
-        "block_ids",
-        "session",
-        "think_ns",
-    ):
+    for name in """
+        arrival_ns input_tokens output_tokens id_offsets block_ids session think_ns
+    """.split():
         assert getattr(made, name).tolist() == getattr(read, name).tolist(), name
     assert kv.simulate(as_frames()[kind]).digests == kv.simulate(read).digests
 

@@ -38,13 +38,7 @@ def test_runner_and_its_warmup() -> None:
     second = Subject("h100", 79 * GIB, model="qwen3-32b", traits=H100.traits | {"V2"})
     assert [
         vllm(at, "sampler_bytes", second) for at in ("0.25.1", "0.26.0", "0.27.1", "0.32.0", "0.33.0")
-    ] == [
-        6,
-        2,
-        6,
-        2,
-        6,
-    ]
+    ] == [6, 2, 6, 2, 6]
     mixture = Subject("h100", 79 * GIB, model="qwen3-30b-a3b")
     assert [vllm(at, "model_runner") for at in ("0.21.0", "0.22.0")] == ["V1", "V2"]
     assert [vllm(at, "model_runner", mixture) for at in ("0.28.0", "0.29.0")] == ["V1", "V2"]

@@ -184,8 +184,7 @@ def test_channels_are_shared_as_named_and_unknown_policies_are_refused():
 
 
 @pytest.mark.parametrize(
-    "path",
-    ["cache", "tiers.cpu", "cluster.pool", "machines[1].tiers.cpu", "machines[1].tiers.disk"],
+    "path", ["cache", "tiers.cpu", "cluster.pool", "machines[1].tiers.cpu", "machines[1].tiers.disk"]
 )
 def test_eviction_policies_are_known_wherever_they_are_named(path):
     """An unknown one is refused, and the file of a plug-in starts from the scenario."""

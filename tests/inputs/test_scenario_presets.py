@@ -14,17 +14,10 @@ sys.path.insert(0, str(ROOT / "docs" / "site"))
 from scenario_table import PAGE, PRESETS, TWO_WIRES, answer, page, rows_of  # noqa: E402
 
 FOLDER = ROOT / "scenarios"
-SMALL = (
-    "one-gpu",
-    "cpu-offload",
-    "nvme",
-    "remote-pool",
-    "mooncake-pool",
-    "cachedattention",
-    "ragcache",
-    "pd-disagg",
-    "two-machines",
-)
+SMALL = """
+    one-gpu cpu-offload nvme remote-pool mooncake-pool cachedattention ragcache pd-disagg
+    two-machines
+""".split()
 #: What each of them must reach, with small tiers and few requests.
 REACHED = {
     "cpu-offload": "cpu",

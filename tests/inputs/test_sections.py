@@ -219,13 +219,11 @@ PAIRS = {
     MovementSettings: FetchSection,
 }
 #: Set by other keys: whole prompts of instant replicas, the served model, a time from on and off, no lists.
-BY_OTHERS = {
-    "max_num_batched_tokens",
-    "kv_bytes_per_token",
-    "scheduler_aware_window",
-    "schedule",
-    "exclusive",
-}
+BY_OTHERS = set(
+    """
+    max_num_batched_tokens kv_bytes_per_token scheduler_aware_window schedule exclusive
+""".split()
+)
 
 
 @pytest.mark.parametrize("settings", PAIRS)

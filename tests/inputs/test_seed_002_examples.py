@@ -196,8 +196,5 @@ def _without_a_row_key(entry):
 def test_a_worker_of_another_pool_must_say_which_row_it_has():
     import multiprocessing
 
-    with (
-        multiprocessing.get_context("fork").Pool(1) as pool,
-        pytest.raises(UsageError, match="row key"),
-    ):
+    with multiprocessing.get_context("fork").Pool(1) as pool, pytest.raises(UsageError, match="row key"):
         pool.map(_without_a_row_key, [100])

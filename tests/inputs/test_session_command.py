@@ -160,17 +160,7 @@ def test_a_log_of_a_user_is_read_with_its_price(session, log, tmp_path):
 
 
 def test_each_what_if_is_a_bill_and_says_what_it_takes_as_given(session, log):
-    options = [
-        "--ttl",
-        "1h",
-        "--ttl",
-        "5m",
-        "--compact-at",
-        "30k",
-        "--sort-tools",
-        "--drop-results-older",
-        "3",
-    ]
+    options = "--ttl 1h --ttl 5m --compact-at 30k --sort-tools --drop-results-older 3".split()
     found = json.loads(session(log, *options, "--format", "json")[0])
     bills = found["what_if"]
     names = {"--ttl 1h", "--ttl 5m", "--compact-at 30k", "--sort-tools", "--drop-results-older 3"}

@@ -299,8 +299,7 @@ def test_a_folders_tools_and_system_are_its_own_until_counts_show_that_they_are_
 
 
 @pytest.mark.parametrize(
-    ("label", "second", "later"),
-    [("tools_changed", 0, 5000), ("messages_changed", 5000, 5000)],
+    ("label", "second", "later"), [("tools_changed", 0, 5000), ("messages_changed", 5000, 5000)]
 )
 def test_a_change_that_only_a_label_shows_is_one_break_and_stays(label, second, later):
     """Call 2 writes another prompt; a plain compaction later reads the tools and system of that one."""

@@ -20,6 +20,8 @@ WIDE = [replace(step, results=(700,) * 22) if at % 9 == 3 else step for at, step
 #: Events that no line of these logs shows.
 HIDDEN = ["edit", "parameters", "model", "edit", "system"]
 SNAPSHOTS = replace(BASE, snapshots=True)
+SYSTEM = plan(6, 60, events=["system", "edit", "compaction", "system"], lapses=1)
+TOOLS = plan(7, 60, events=["tools", "edit", "tools"], lapses=1)
 #: Edit, options without and with it, and the plan.
 PAIRS = [
     (Edit("ttl", "1h"), BASE, replace(BASE, ttl_s=3600), plan(1, 60, events=HIDDEN, lapses=3)),
@@ -33,18 +35,8 @@ PAIRS = [
         replace(BASE, compact_at=60_000),
         plan(5, 60),
     ),
-    (
-        Edit("freeze", "system"),
-        SNAPSHOTS,
-        replace(SNAPSHOTS, events=ALL - {"system"}),
-        plan(6, 60, events=["system", "edit", "compaction", "system"], lapses=1),
-    ),
-    (
-        Edit("sort-tools"),
-        SNAPSHOTS,
-        replace(SNAPSHOTS, events=ALL - {"tools"}),
-        plan(7, 60, events=["tools", "edit", "tools"], lapses=1),
-    ),
+    (Edit("freeze", "system"), SNAPSHOTS, replace(SNAPSHOTS, events=ALL - {"system"}), SYSTEM),
+    (Edit("sort-tools"), SNAPSHOTS, replace(SNAPSHOTS, events=ALL - {"tools"}), TOOLS),
 ]
 
 

@@ -13,20 +13,9 @@ TRACES = {"TRACE", "[TRACE]"}
 #: Verbs that read one trace.
 READERS = {"simulate", "curve", "cachesim", "capacity", "sweep"} | {
     f"trace {verb}"
-    for verb in [
-        "tokens",
-        "check",
-        "stats",
-        "convert",
-        "head",
-        "slice",
-        "scale",
-        "rechunk",
-        "sample",
-        "repeat",
-        "anonymise",
-        "edit",
-    ]
+    for verb in """
+        tokens check stats convert head slice scale rechunk sample repeat anonymise edit
+    """.split()
 }
 #: Long option → its short form, the same wherever the option is.
 SHORT = {"--output": "-o", "--quiet": "-q", "--config": "-c", "--jobs": "-j", "--help": "-h"}

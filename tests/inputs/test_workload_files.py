@@ -26,16 +26,9 @@ def test_a_written_workload_reads_back_as_itself(kind, more, tmp_path):
     made = build(kind, mapping, 9)
     opens = made.think_ns < 0
     assert np.array_equal(read.arrival_ns[opens], made.arrival_ns[opens])
-    for column in (
-        "input_tokens",
-        "output_tokens",
-        "id_offsets",
-        "block_ids",
-        "think_ns",
-        "session",
-        "turn",
-        "is_conversational_turn",
-    ):
+    for column in """
+        input_tokens output_tokens id_offsets block_ids think_ns session turn is_conversational_turn
+    """.split():
         assert np.array_equal(getattr(read, column), getattr(made, column)), column
     assert read.session_names == made.session_names
     assert np.array_equal(predecessors(read), predecessors(made))

@@ -6,11 +6,7 @@ import math
 import numpy as np
 import pytest
 from kvcache_sim.cli.main import run as kvsim
-from kvcache_sim.metrics.certainty import (
-    CERTAIN,
-    figure_text,
-    source_line,
-)
+from kvcache_sim.metrics.certainty import CERTAIN, figure_text, source_line
 from kvcache_sim.metrics.request_intervals import LEAST_REQUESTS, request_intervals
 from kvcache_sim.metrics.resampling import resampled_rows
 from kvcache_sim.model.run_errors import LOADS

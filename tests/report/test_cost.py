@@ -31,13 +31,7 @@ def test_cost_by_hand():
     found = cost(f"cache: {{kv_bytes_per_token: 1MiB}}\ncluster: {{machines: 2}}\n{TIERS}{prices}")
     per_hour = 2 * 2 * 3.0 + 2 * 100 * 7.3 / 730 + 2 * 1000 * 0.73 / 730
     total = per_hour * 1000 / 3600
-    assert found == pytest.approx(
-        {
-            "per_hour": per_hour,
-            "total": total,
-            "per_million_output_tokens": total,
-        }
-    )
+    assert found == pytest.approx({"per_hour": per_hour, "total": total, "per_million_output_tokens": total})
     nothing = dict.fromkeys(("total", "per_million_output_tokens"))
     assert cost(PRICES, IDLE) == {"per_hour": 3.0, **nothing}
 

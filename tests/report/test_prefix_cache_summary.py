@@ -101,7 +101,7 @@ def test_nothing_admitted_gives_no_figures():
         ),
         min_size=1,
         max_size=10,
-    ),
+    )
 )
 def test_entries_of_the_prefix_store_are_those_of_a_plain_tree(drawn):
     """A path counts up to what its machine still holds; of nested paths of equal use the longest stays."""

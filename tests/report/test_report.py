@@ -10,15 +10,7 @@ from kvcache_sim.base.tiers import KV_SOURCES
 from kvcache_sim.cli.main import run as kvsim
 from kvcache_sim.report.distributions import HIT_CLASSES, hit_class
 from kvcache_sim.report.finished import open_runs
-from kvcache_sim.report.parts import (
-    Asked,
-    Disclosure,
-    Section,
-    Sentences,
-    TextSection,
-    body,
-    heading,
-)
+from kvcache_sim.report.parts import Asked, Disclosure, Section, Sentences, TextSection, body, heading
 from kvcache_sim.report.picture import NothingToDraw, Picture
 from kvcache_sim.report.pictures import PICTURES
 from kvcache_sim.report.render import vega_lite

@@ -12,14 +12,10 @@ from support.browser import page
 
 #: Viewport and the height in which the answer must appear.
 SCREENS = {"wide": ((1280, 800), 800), "narrow": ((400, 640), 640)}
-FIGURES = (
-    "cache.token_hit_rate",
-    "cache.upper_bound_token_hit_rate",
-    "latency.ttft.p50",
-    "latency.ttft.p99",
-    "latency.tpot.avg",
-    "throughput.output_tokens_per_s",
-)
+FIGURES = """
+    cache.token_hit_rate cache.upper_bound_token_hit_rate latency.ttft.p50 latency.ttft.p99
+    latency.tpot.avg throughput.output_tokens_per_s
+""".split()
 SCENARIO = """name: {name}
 seed: 3
 workload: {{kind: conversational, requests: 120, arrivals: {{process: poisson, rate_per_s: 4}}, block_size: 16}}

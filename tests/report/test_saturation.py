@@ -181,36 +181,22 @@ def test_requests_of_one_instant_have_no_rate_of_arrival():
     assert many["arrived_per_s"] == pytest.approx(100)
 
 
-POISSON = "arrivals: {process: poisson, rate_per_s: "
-#: Scenario, and the speeds of arrivals clearly below and above what its machines serve.
+#: Workload, arrivals a second, machines, and the speeds of arrivals clearly below and above what they serve.
 RUNS = {
-    "one machine": (
-        f"workload: {{kind: few-shot, requests: 900, {POISSON}10}}}}\nreplica: {{max_num_seqs: 256}}",
-        3,
-        18,
-    ),
-    "three machines": (
-        f"workload: {{kind: diverse, requests: 900, {POISSON}10}}}}\ncluster: {{machines: 3}}",
-        6,
-        60,
-    ),
-    "slots": (
-        f"workload: {{kind: few-shot, requests: 500, {POISSON}1}}, output_tokens: 40}}\nreplica: {{max_num_seqs: 2}}",
-        2,
-        9,
-    ),
+    "one machine": ("few-shot, requests: 900", 10, "replica: {max_num_seqs: 256}", 3, 18),
+    "three machines": ("diverse, requests: 900", 10, "cluster: {machines: 3}", 6, 60),
+    "slots": ("few-shot, requests: 500, output_tokens: 40", 1, "replica: {max_num_seqs: 2}", 2, 9),
     "decode machines": (
-        f"workload: {{kind: diverse, requests: 500, {POISSON}1}}, output_tokens: 60}}\n"
-        "cluster: {machines: 3}\npools: {prefill: 2, decode: 1}\nreplica: {max_num_seqs: 3}",
-        2,
-        12,
+        "diverse, requests: 500, output_tokens: 60",
+        *(1, "cluster: {machines: 3}\npools: {prefill: 2, decode: 1}\nreplica: {max_num_seqs: 3}", 2, 12),
     ),
 }
 
 
 @pytest.mark.parametrize("name", RUNS)
 def test_runs_either_side_of_their_knee(name):
-    text, below, above = RUNS[name]
+    kind, per_s, machines, below, above = RUNS[name]
+    text = f"workload: {{kind: {kind}, arrivals: {{process: poisson, rate_per_s: {per_s}}}}}\n{machines}"
     scenario = scenario_from_text(text, "s", Path.cwd())
     trace = read_requests(scenario)
 

@@ -20,13 +20,10 @@ ROOT = Path(__file__).resolve().parents[2]
 #: Pages whose blocks are followed by what they print.
 SHOWN = [
     ROOT / page
-    for page in (
-        "README.md",
-        "docs/start/tutorial.md",
-        "docs/start/size-a-cluster.md",
-        "docs/how-to/questions.md",
-        "docs/how-to/capacity.md",
-    )
+    for page in """
+        README.md docs/start/tutorial.md docs/start/size-a-cluster.md docs/how-to/questions.md
+        docs/how-to/capacity.md
+    """.split()
 ]
 _SHOWN_BLOCK = re.compile(r"```sh\n(?P<commands>.*?)```(?:\n```text\n(?P<output>.*?)```)?", re.S)
 #: Lines that differ from run to run: times.

@@ -85,11 +85,7 @@ def test_a_turn_whose_history_was_cut_continues_its_session(history, run, events
     assert decided(100, 300, run, history)[0] == events
 
 
-@given(
-    prompt=st.integers(1, 1000),
-    session=st.none() | st.integers(0, 1200),
-    missed=st.integers(0, 1000),
-)
+@given(prompt=st.integers(1, 1000), session=st.none() | st.integers(0, 1200), missed=st.integers(0, 1000))
 def test_exactly_one_thing_was_found_and_lengths_add_up(prompt, session, missed):
     run = max(prompt - missed, 0)
     events, outcome = decided(prompt, session, run)

@@ -217,12 +217,7 @@ def test_a_prompt_is_processed_chunk_by_chunk(accounting, engine):
         simulation.simulator.engine.schedule(at, SAMPLE, NO_MACHINE, look)
         at += MS + tokens * 10_000
     simulation.run()
-    assert seen == [
-        ("PREFILLING", 48, 3),
-        ("PREFILLING", 68, 5),
-        ("PREFILLING", 88, 6),
-        ("DECODING", 100, 7),
-    ]
+    assert seen == [("PREFILLING", 48, 3), ("PREFILLING", 68, 5), ("PREFILLING", 88, 6), ("DECODING", 100, 7)]
     assert served[-1].prompt_tokens_fully_processed == 100
     assert list(served[-1].kv_block_ids_for_prompt) == [0, 1, 2, 4, 5, 6, 7]
 

@@ -108,12 +108,9 @@ def refused(key: str) -> list[tuple[str, ...]]:
     return [*rows, (f"{key}=arc",)] if key.startswith("tiers.") and key.endswith(".policy") else rows
 
 
-WORKLOAD = [
-    "workload.kind=diverse",
-    "workload.requests=4",
-    "workload.arrivals.rate_per_s=1",
-    "tiers.gpu.capacity=8GiB",
-]
+WORKLOAD = """
+    workload.kind=diverse workload.requests=4 workload.arrivals.rate_per_s=1 tiers.gpu.capacity=8GiB
+""".split()
 
 
 @pytest.mark.parametrize("key", [key for key, row in COVERAGE.items() if isinstance(row, Only)])

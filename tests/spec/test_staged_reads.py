@@ -44,9 +44,7 @@ def wait_for_kv(engine="native", sharing="fifo", **movement):
     settings = ClusterSettings(
         machines=tuple(
             MachineSettings(
-                tiers,
-                StepTimeTable(table, table),
-                edge_channels={edge: f"{edge} {k}" for edge in EDGES},
+                tiers, StepTimeTable(table, table), edge_channels={edge: f"{edge} {k}" for edge in EDGES}
             )
             for k in range(2)
         ),

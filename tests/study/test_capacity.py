@@ -11,13 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim.cli.main import run
-from kvcache_sim.extras.study.sizing.search import (
-    Found,
-    Probe,
-    highest_attaining,
-    rate_spread,
-    speed_of,
-)
+from kvcache_sim.extras.study.sizing.search import Found, Probe, highest_attaining, rate_spread, speed_of
 from kvcache_sim.scenario.execute import execute
 from kvcache_sim.scenario.load import scenario_from_text
 from kvcache_sim.scenario.requests import read_requests

@@ -5,12 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim.base.errors import UsageError
 from kvcache_sim.cli.main import run
-from kvcache_sim.extras.study.sizing.further import (
-    DECODE,
-    MACHINES,
-    PREFILL,
-    Further,
-)
+from kvcache_sim.extras.study.sizing.further import DECODE, MACHINES, PREFILL, Further
 from kvcache_sim.extras.study.sizing.question import Question
 from kvcache_sim.extras.study.sizing.search import STEP
 from kvcache_sim.extras.study.sweeps.cell import Cell, CellRecord, Study

@@ -120,10 +120,7 @@ def hicache_storage(d: Draft) -> None:
     if d.draw.random() < 0.8:
         # Long sessions that return: what they had has left the tiers above by then.
         d.trace()
-        d.set(
-            tiers__gpu__capacity=_blocks(d, 0.35, 0.5, 0.7),
-            tiers__cpu__capacity=_blocks(d, 0.2, 0.4),
-        )
+        d.set(tiers__gpu__capacity=_blocks(d, 0.35, 0.5, 0.7), tiers__cpu__capacity=_blocks(d, 0.2, 0.4))
     d.set(
         tiers__disk__capacity=d.draw.choice([_blocks(d, 4), _blocks(d, 30)]),
         prefetch__policy="queued",

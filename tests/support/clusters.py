@@ -50,11 +50,7 @@ def table(max_tokens: int = 4096, max_seqs: int = 64) -> StepTimeTable:
 
 
 def cluster(
-    tiers: tuple[int, ...],
-    machines: int = 1,
-    through: bool = False,
-    pipelined: bool = True,
-    **channel: Any,
+    tiers: tuple[int, ...], machines: int = 1, through: bool = False, pipelined: bool = True, **channel: Any
 ) -> ClusterSettings:
     names = ("gpu", "cpu", "disk")[: len(tiers)]
     rates = {"gpu->cpu": 4, "cpu->gpu": 5, "cpu->disk": 1, "disk->cpu": 2}

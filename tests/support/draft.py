@@ -10,24 +10,12 @@ Settings = dict[str, Any]
 ID_TOKENS, TOKEN_BYTES = 512, 131_072
 TRACE = "trace.jsonl"
 #: Keys of ``replica`` that only an engine's scheduler has.
-_OF_ENGINES = (
-    "scheduler",
-    "pp",
-    "watermark",
-    "reserve_full_isl",
-    "long_prefill_token_threshold",
-    "long_prefill_token_threshold_adaptive",
-    "max_num_scheduled_tokens",
-    "max_num_active_seqs",
-    "prefill_schedule_interval",
-    "max_num_queued_reqs",
-    "max_num_queued_tokens",
-    "max_queued_requests",
-    "schedule_policy",
-    "max_prefill_tokens",
-    "enable_mixed_chunk",
-    "schedule_conservativeness",
-)
+_OF_ENGINES = """
+    scheduler pp watermark reserve_full_isl long_prefill_token_threshold
+    long_prefill_token_threshold_adaptive max_num_scheduled_tokens max_num_active_seqs
+    prefill_schedule_interval max_num_queued_reqs max_num_queued_tokens max_queued_requests
+    schedule_policy max_prefill_tokens enable_mixed_chunk schedule_conservativeness
+""".split()
 
 
 class Draft:

@@ -47,12 +47,7 @@ def row_request(row: dict) -> ReplayRequest:
     )
     trace = stream(row["seed"]) if row["trace"] == "lcg" else conversation(row["n_requests"])
     return ReplayRequest(
-        trace,
-        16,
-        row["capacity_blocks"],
-        window=row["window"],
-        outputs="computed",
-        groups=settings,
+        trace, 16, row["capacity_blocks"], window=row["window"], outputs="computed", groups=settings
     )
 
 

@@ -17,18 +17,10 @@ from support.product.live import BlockNumbers, LiveSimulation
 
 BLOCK = 16
 #: What ``live/metrics.py`` reads of a request that has left.
-_READ = (
-    "request",
-    "arrival_ns",
-    "machine",
-    "preemptions",
-    "first_token_ns",
-    "admitted_ns",
-    "queue_ns",
-    "cached_prefix_length_used",
-    "cached_tokens_by_source",
-    "status",
-)
+_READ = """
+    request arrival_ns machine preemptions first_token_ns admitted_ns queue_ns
+    cached_prefix_length_used cached_tokens_by_source status
+""".split()
 
 
 #: What a live run lacks of a drawn scenario: its requests, what rows of a trace say of them, plans, runs without

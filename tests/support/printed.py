@@ -19,11 +19,7 @@ class Terminal(io.StringIO):
 
 
 #: What hangs on the machine, the clock or the release, and what stands for it.
-UNSTABLE = {
-    r"^took .*\n": "",
-    r"\b[0-9a-f]{24,64}\b": "<digest>",
-    re.escape(__version__): "<version>",
-}
+UNSTABLE = {r"^took .*\n": "", r"\b[0-9a-f]{24,64}\b": "<digest>", re.escape(__version__): "<version>"}
 
 
 def normalized(text: str, folder: Path) -> str:

@@ -229,20 +229,10 @@ def routers(d: Draft) -> None:
     if d.only_spec:
         d.set(router__policy=d.draw.choice(SPEC_ROUTERS))
         return
-    more = [
-        "cache-aware",
-        "power-of-two",
-        "consistent-hashing",
-        "weighted",
-        "kvaware",
-        "loadaware",
-        "dynamo-kv",
-        "lmetric",
-        "dynamo-two-tier-cost-fn",
-        "dynamo-two-tier-adaptive",
-        "aimd",
-        "prefill-time",
-    ]
+    more = """
+        cache-aware power-of-two consistent-hashing weighted kvaware loadaware dynamo-kv lmetric
+        dynamo-two-tier-cost-fn dynamo-two-tier-adaptive aimd prefill-time
+    """.split()
     d.set(router__policy=d.draw.choice([*more, "vllm-dp", "vllm-dp-waiting", *ROUTERS]))
     match d.settings["router.policy"]:
         case "longest-prefix" | "overlap-cost" | "prefill-cost" | "dynamo-kv" | "lmetric" | "aimd":

@@ -199,14 +199,7 @@ def run(case: Sweep, folder: Path) -> str:
         for name in ("results.csv", "results.parquet", "plan.json"):
             assert (folder / "sweep" / name).read_bytes() == (folder / "quiet" / name).read_bytes(), name
         left = {path.name for path in (folder / "sweep").iterdir()}
-        assert left <= {
-            "cells",
-            "plan.json",
-            "results.csv",
-            "results.parquet",
-            "results.sqlite",
-            "sweep.lock",
-        }
+        assert left <= set("cells plan.json results.csv results.parquet results.sqlite sweep.lock".split())
     return ", ".join(sorted({session.fault for session in case.sessions})) or "quiet"
 
 

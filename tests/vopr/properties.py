@@ -101,17 +101,7 @@ def run(case: tuple[str, int], folder: Path) -> str:
     examples.NEW_EXAMPLES = _EXAMPLES
     examples.register()
     file, _, name = test.partition("::")
-    options = [
-        "-x",
-        "-q",
-        "-p",
-        "no:cacheprovider",
-        "-p",
-        "no:xdist",
-        "--no-header",
-        "--tb=short",
-        "-Wignore",
-    ]
+    options = "-x -q -p no:cacheprovider -p no:xdist --no-header --tb=short -Wignore".split()
     options += [f"--hypothesis-seed={seed}", f"--basetemp={folder / 'pytest'}", f"--rootdir={TESTS.parent}"]
     with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
         code = pytest.main([*options, f"{TESTS / file}::{name}"], plugins=[collected])

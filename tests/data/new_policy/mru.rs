@@ -4,7 +4,7 @@
 //!
 //! Why: A loop a little longer than the cache keeps its beginning.
 //!
-//! Example: Of 3 blocks, `a b c d` evicts `c`.
+//! Example: Of 3 blocks, `a b c d` evicts `c`: no other use is as short ago.
 //!
 //! Source: Chou and DeWitt, VLDB 1985.
 
