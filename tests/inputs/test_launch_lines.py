@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim.cli import main
-from kvcache_sim.scenario.launch.deployment import parse_launch
+from kvcache_sim.scenario.launch.deployment import read_deployment
 from kvcache_sim.scenario.launch.to_line import Launch, launch_of_scenario
 from kvcache_sim.scenario.launch.to_scenario import scenario_of_launch
 from support.examples import examples
@@ -217,8 +217,8 @@ def test_secrets_of_a_line_stay_out_of_its_scenario():
     ],
 )
 def test_words_that_belong_together(line, model, flags):
-    parsed = parse_launch(line)
-    assert (parsed.model, parsed.flags) == (model, flags)
+    (worker,) = read_deployment(line).workers
+    assert (worker.line.model, worker.line.flags) == (model, flags)
 
 
 #: Flags of each engine, each with a value that may be, none for a switch.

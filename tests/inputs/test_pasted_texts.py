@@ -8,7 +8,7 @@ import shlex
 import kvcache_sim as kv
 import pytest
 from kvcache_sim.cli import main
-from kvcache_sim.scenario.launch.deployment import parse_launch, read_deployment
+from kvcache_sim.scenario.launch.deployment import read_deployment
 from kvcache_sim.scenario.launch.to_scenario import scenario_of_launch
 from support.shared_files import shared
 
@@ -103,9 +103,10 @@ def test_an_engines_parser_reads_these_flags(row):
             expected[name] = ""
         else:
             expected[name] = word
+    (worker,) = read_deployment(line).workers
     said = {
         name: value.replace(" ", "," if "--" in name and "{" not in value else "")
-        for name, value in parse_launch(line).flags.items()
+        for name, value in worker.line.flags.items()
     }
     assert said == expected
 

@@ -8,7 +8,7 @@ import pytest
 from kvcache_sim.cli.main import run as kvsim
 from kvcache_sim.metrics.certainty import CERTAIN, figure_text, source_line
 from kvcache_sim.metrics.request_intervals import LEAST_REQUESTS, request_intervals
-from kvcache_sim.metrics.resampling import resampled_rows
+from kvcache_sim.metrics.resampling import drawn_blocks
 from kvcache_sim.model.run_errors import LOADS
 from kvcache_sim.model.stated_errors import Factors
 from kvcache_sim.report.intervals.assumption import Assumption
@@ -173,7 +173,8 @@ def test_intervals_over_requests_are_those_of_whole_draws():
     outputs = random.integers(1, 300, count)
     rows = {"arrival_ns": arrival, "first_token_ns": first, "finish_ns": finish, "output_tokens": outputs}
     found = request_intervals(rows)
-    draws = resampled_rows(count)
+    starts, length = drawn_blocks(count)
+    draws = ((starts[:, :, None] + np.arange(length)) % count).reshape(len(starts), -1)[:, :count]
     ttft = (first - arrival)[draws] / 1e6
     for name, values in {
         "ttft_mean": ttft.mean(axis=1),

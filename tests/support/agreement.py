@@ -72,7 +72,7 @@ def by_spec(settings: ClusterSettings, trace: Trace, engine: Literal["spec", "sp
     simulation = simulation_class(settings)(settings, patient, RunOptions(engine=engine))
     if (aborts != NOT_GIVEN).any():
         allow_aborts(simulation.simulator, aborts.tolist())
-    if any(machine.replica.charges_copies for machine in settings.machines):
+    if any(one.replica.copy_submit_ns or one.replica.copy_gpu_share for one in settings.machines):
         charge_copies(simulation.simulator)
     return simulation.run()
 

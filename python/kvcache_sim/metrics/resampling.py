@@ -26,14 +26,6 @@ def drawn_blocks(count: int) -> tuple[NDArray[np.int64], int]:
     return starts, length
 
 
-def resampled_rows(count: int) -> NDArray[np.int64]:
-    """Return ``DRAWS`` rows of ``count`` indices each."""
-    starts, length = drawn_blocks(count)
-    rows = (starts[:, :, None] + np.arange(length)) % count
-    flat: NDArray[np.int64] = rows.reshape(DRAWS, -1)[:, :count]
-    return flat
-
-
 def interval(values: NDArray[np.float64]) -> tuple[float, float]:
     """Return the 95 % percentile interval of resampled values."""
     low, high = np.percentile(values, [_LOW, _HIGH])

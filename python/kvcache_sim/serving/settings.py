@@ -125,11 +125,6 @@ class ReplicaSettings(Value):
         return (self.max_num_queued_reqs, self.max_num_queued_tokens, self.max_queued_requests) != (None,) * 3
 
     @property
-    def charges_copies(self) -> bool:
-        """True if copies take time from the steps."""
-        return bool(self.copy_submit_ns or self.copy_gpu_share)
-
-    @property
     def most_decode_tokens(self) -> int:
         """Most tokens that decoding requests take in one step."""
         return self.max_num_seqs * (1 + self.drafted_tokens)

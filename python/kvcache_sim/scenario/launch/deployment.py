@@ -54,14 +54,6 @@ def read_deployment(text: str, model: str = "") -> Deployment:
     return replace(found, workers=_together([replace(one, role=_role(one)) for one in found.workers]))
 
 
-def parse_launch(text: str) -> LaunchLine:
-    """Return the one launch line of a text. Raises UsageError if it has several, or none."""
-    workers = read_deployment(text).workers
-    if len(workers) > 1:
-        raise UsageError("several launch lines", where=WHERE, got=f"{len(workers)}", expected="one")
-    return workers[0].line
-
-
 def _role(worker: Worker) -> str:
     """Return a worker's role: by its flags, else by what stands around it."""
     flags = worker.line.flags
