@@ -60,6 +60,7 @@ PROGRAMS = (
     Program("SGLang scheduler settings", "sglang==0.5.23", ("msgspec",), "scheduler_fields.py"),
     Program("LMCache chunks", "lmcache==0.5.6", ("sortedcontainers",), "lmcache_chunks.py"),
     Program("LMCache server", "lmcache==0.5.7rc2", (), "lmcache_server.py"),
+    Program("LMCache schedules", "lmcache==0.5.6", ("sortedcontainers",), "lmcache_schedules.py"),
     Program("SGLang RadixCache", "sglang==0.5.23", ("msgspec",), "sglang_classic.py"),
     Program("SGLang passes", "sglang==0.5.23", ("msgspec",), "sglang_passes.py"),
     Program("SGLang schedules", "sglang==0.5.23", ("msgspec",), "sglang_schedules.py"),

@@ -113,6 +113,8 @@ class Unit:
     def get_physical_size(self) -> int:
         return 1
 
+    get_size = get_physical_size
+
 
 class Key(str):
     """A chunk's key, which names its file too."""

@@ -26,6 +26,7 @@ from kvcache_sim.workload.trace import Trace  # noqa: E402
 
 from engine_oracles import __main__ as wheels  # noqa: E402  # from the folder above
 from engine_oracles import (  # noqa: E402
+    lmcache_schedules,
     sglang_scheduler,
     sglang_schedules,
     sglang_stored_schedules,
@@ -104,14 +105,14 @@ def _of_sglang(asked: type[sglang_schedules.Asked], streams: int, wheel: str = "
     return Recorded(wheel, ("msgspec",), streams, asked, ours, theirs)
 
 
-def _offloads(driver: Any, streams: int) -> Recorded:
-    """Return the class of a driver of vLLM's scheduler above a tier."""
+def _offloads(driver: Any, streams: int, load: Callable[[Path], Any] = vllm_core.load) -> Recorded:
+    """Return the class of a driver of vLLM's scheduler above a tier, which is vLLM's own."""
 
     def ours(seed: int) -> Figures:
         return vllm_offload_schedules.digests(driver.ours(driver.Drawn(seed)))
 
     def theirs(folder: Path) -> Callable[[int], Figures]:
-        real = vllm_core.load(folder)
+        real = load(folder)
 
         def run(seed: int) -> Figures:
             engine = driver.Engine(real, driver.Drawn(seed))
@@ -150,6 +151,9 @@ CLASSES = {
     ),
     "vLLM offload schedules": _offloads(vllm_offload_schedules, 40),
     "vLLM offload group schedules": _offloads(vllm_offload_group_schedules, 32),
+    "LMCache schedules": _offloads(lmcache_schedules, 12, lmcache_schedules.load)._replace(
+        wheel="lmcache==0.5.6", needs=("sortedcontainers",)
+    ),
 }
 
 

@@ -67,6 +67,9 @@ class Tensor(np.ndarray):
     def clone(self) -> Tensor:
         return self.copy().view(Tensor)
 
+    def long(self) -> Tensor:
+        return self.astype(np.int64).view(Tensor)
+
     def numel(self) -> int:
         return int(self.size)
 

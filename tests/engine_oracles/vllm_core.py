@@ -16,7 +16,7 @@ from typing import Any
 from kvcache_sim.workload.trace import Trace
 
 from engine_oracles import stubs
-from engine_oracles.streams import lines_digest
+from engine_oracles.streams import lines_digest, tokens_of
 from engine_oracles.stubs import Fields, Real, Record
 
 BLOCK = 16
@@ -65,6 +65,7 @@ REAL = frozenset(
             f"distributed.kv_transfer.kv_connector.v1.{name}"
             for name in (
                 "base",
+                "lmcache_connector",
                 "offloading.common",
                 "offloading.config",
                 "offloading.events",
@@ -212,7 +213,13 @@ def request(real: Real, trace: Trace, number: int, unit: int = BLOCK) -> Any:
     priority = int(trace.priority[number]) if len(trace.priority) else 0
     arrival = float(trace.arrival_ns[number])
     return real.Request(
-        f"{number:06d}", [0] * n, sampling, None, arrival_time=arrival, priority=priority, block_hasher=hasher
+        f"{number:06d}",
+        tokens_of(trace, number, n),
+        sampling,
+        None,
+        arrival_time=arrival,
+        priority=priority,
+        block_hasher=hasher,
     )
 
 

@@ -96,7 +96,6 @@ class Engine(vllm_schedules.Engine):
 
     def __init__(self, real: Real, drawn: Drawn) -> None:
         self.drawn = drawn
-        self.tier = real.CPUOffloadingManager(drawn.cpu, drawn.policy)
         self.counts, self.hits = Counter[str](), dict[int, tuple[int, int]]()
         self.local = dict[str, int]()
         self.worker = Worker(drawn.copies)
@@ -109,6 +108,7 @@ class Engine(vllm_schedules.Engine):
 
     def made(self, kind: Any, settings: ReplicaSettings, pool: tuple[int, bool]) -> Any:
         """Return the scheduler with its connector over a pool of full attention."""
+        self.tier = self.real.CPUOffloadingManager(self.drawn.cpu, self.drawn.policy)
         connector, scheduling = vllm_connector.connector_of()
         connector.OffloadingSpecFactory = Record(create_spec=self.specification)
         role = connector.KVConnectorRole.SCHEDULER

@@ -181,7 +181,7 @@ class Engine:
     def process(self, out: Any, brings: list[str]) -> None:
         """Hand a step's tokens over at its end, which is now."""
         order = list(out.num_scheduled_tokens)
-        sampled = [[-1] if name in brings else [] for name in order]
+        sampled = [[-1 - int(name)] if name in brings else [] for name in order]
         before = {name: request.num_output_tokens for name, request in self.live.items()}
         positions = {name: index for index, name in enumerate(order)}
         outputs = self.outputs(

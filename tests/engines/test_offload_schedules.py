@@ -94,10 +94,25 @@ def test_a_step_waits_for_stores_of_the_blocks_that_it_is_given():
     assert parts_us(rows, 1) == [0, 3_280, 0, 6_920]
 
 
+def test_lmcache_loads_first_and_saves_last_within_a_step():
+    rows = run([A, B, [*A, "c"], A], [0, 20_000, 50_000, 100_000], lower="lmcache")
+    # 64 tokens, then four blocks at 1 ms; later four blocks, 16 tokens and one block
+    assert parts_us(rows, 0) == [0, 0, 0, 6_280 + 4_000]
+    assert (parts_us(rows, 2), cached(rows, 2)) == ([0, 0, 4_000, 5_320 + 1_000], (0, 64))
+    assert (parts_us(rows, 3), cached(rows, 3)) == ([0, 0, 1_000, 5_020], (48, 16))
+
+
+def test_requests_of_a_step_wait_along_for_what_lmcache_loads_and_saves():
+    rows = run([A, B, [*A, "c"], ["e"]], [0, 20_000, 50_000, 50_000], (9, 40), "lmcache")
+    assert (parts_us(rows, 2), cached(rows, 2)) == ([0, 0, 1_000, 5_640 + 2_000], (48, 16))
+    assert parts_us(rows, 3) == [0, 0, 0, 1_000 + 5_640 + 2_000]
+
+
 @pytest.mark.parametrize(
     ("changes", "why"),
     [
-        ({"lower": "lmcache"}, "does not lie below vLLM's scheduler"),
+        ({"lower": "lmcache-server"}, "does not lie below vLLM's scheduler"),
+        ({"lower": "lmcache", "blocks": (6, 40, 40)}, "no such tier below"),
         ({"stages": 2}, "no micro-batches"),
         ({"channel": {"sharing": "fair"}}, "first come, first served"),
     ],

@@ -61,12 +61,20 @@ class StoreKind(Value):
     lower_writes: tuple[str, ...] = ("back",)
     #: Schedulers of machines with its lower tiers.
     schedulers: tuple[str, ...] = ("kvsim",)
+    #: Number of lower tiers below an engine's own scheduler; None: all.
+    scheduled_tiers: int | None = None
     #: Blocks get their keys when the step that fills them begins, not when it ends.
     commits_at_begin: bool = False
     #: Every decoding request requests free blocks at every step, needed or not.
     asks_every_step: bool = False
     #: A page of more than one token is never allocated.
     keeps_page_free: bool = False
+
+    def tiers_below(self, scheduler: str) -> int:
+        """Return the number of tiers below the GPU of a machine with a scheduler."""
+        if scheduler == "kvsim" or self.scheduled_tiers is None:
+            return self.lower_tiers
+        return self.scheduled_tiers
 
 
 def _engine(name: str, policies: tuple[str, ...], **rules: bool) -> StoreKind:
@@ -138,7 +146,12 @@ def _with_lower(
 #: By the rules of the tier below: an engine's GPU with the engine's own lower tier.
 WITH_LOWER: dict[LowerEngine, StoreKind] = {
     "vllm-offload": replace(_with_lower("vllm", ("lru", "arc")), schedulers=("kvsim", "vllm")),
-    "lmcache": replace(_with_lower("vllm", ("lru", "lfu", "fifo", "mru")), lower_tiers=2),
+    "lmcache": replace(
+        _with_lower("vllm", ("lru", "lfu", "fifo", "mru")),
+        lower_tiers=2,
+        scheduled_tiers=1,
+        schedulers=("kvsim", "vllm"),
+    ),
     "lmcache-server": replace(_with_lower("vllm", ("lru", "arc")), lower_tiers=2),
     "hicache": replace(
         _with_lower("sglang", writes=("back", "through", "selective")),

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from kvcache_sim.model.adjusted import CAPTURED_TOKENS
 from kvcache_sim.model.step_times import is_sum_of_kernels, measured_on
 from kvcache_sim.scenario import speculation
+from kvcache_sim.scenario.engine_tiers import lower_semantics
 from kvcache_sim.scenario.idle import Contradiction, Finding
 from kvcache_sim.scenario.machine_sections import ReplicaSection
 from kvcache_sim.scenario.release_defaults import release_of
@@ -137,12 +138,15 @@ def _memory(replica: ReplicaSection) -> Iterator[tuple[str, str]]:
 
 
 def _copies(model: ScenarioModel, machine: MachineSection) -> Iterator[tuple[str, str]]:
-    """Yield copy costs on machines where nothing is copied to or from the fastest tier."""
-    if machine.tiers.lower or model.pools.prefill or machine.replica.instant:
+    """Yield copy costs on machines that copy nothing to or from the fastest tier, or within steps alone."""
+    why = "nothing is copied: there is no lower tier and nothing is handed over"
+    if machine.replica.scheduler == "vllm" and lower_semantics(model) == "lmcache":
+        why = "below vLLM's scheduler LMCache's copies are parts of the steps"
+    elif machine.tiers.lower or model.pools.prefill or machine.replica.instant:
         return
     for key in ("copy_submit", "copy_gpu_share"):
         if getattr(machine.replica, key):
-            yield key, "nothing is copied: there is no lower tier and nothing is handed over"
+            yield key, why
 
 
 def _scheduler(model: ScenarioModel, replica: ReplicaSection) -> Iterator[tuple[str, str]]:

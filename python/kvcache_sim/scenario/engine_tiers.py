@@ -93,8 +93,10 @@ def findings(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> Iter
     if model.pools.prefill or model.pools.decode:
         yield Contradiction(at, "requests are handed over between machines, which this tier does not support")
     for machine in machines:
-        if deeper := list(machine.tiers.lower)[WITH_LOWER[semantics].lower_tiers :]:
-            yield Contradiction(("tiers", deeper[0]), f"{semantics} is the last tier here")
+        most = WITH_LOWER[semantics].tiers_below(machine.replica.scheduler)
+        if deeper := list(machine.tiers.lower)[most:]:
+            below = "" if machine.replica.scheduler == "kvsim" else " below an engine's own scheduler"
+            yield Contradiction(("tiers", deeper[0]), f"{semantics} is the last tier here{below}")
         if machine.replica.scheduler not in WITH_LOWER[semantics].schedulers:
             yield Contradiction(at, f"with replica.scheduler {machine.replica.scheduler} the GPU is alone")
         elif machine.replica.scheduler != "kvsim":

@@ -153,11 +153,15 @@ def _with_semantics(model: ScenarioModel, tree: Tree) -> ScenarioModel:
 
 
 def _with_copies(machine: MachineSection, model: ScenarioModel, tree: Tree) -> MachineSection:
-    """Return a machine with the share of the GPU that the copies of its tier's engine take, if not given."""
+    """Return a machine with the share of the GPU that the copies of its tier's engine take, if not given.
+
+    Below an engine's own scheduler copies that it waits for are parts of its steps.
+    """
     share = connector_rules(engine_tiers.lower_semantics(model)).get(_COPY_SHARE)
     replica, written = machine.replica, written_keys(tree)
     by_host = replica.host is not None and _COPY_SHARE in load_host(replica.host).figures
-    if share is None or replica.instant or _COPY_SHARE in written or by_host:
+    is_filled = replica.scheduler == "kvsim" and not replica.instant
+    if share is None or not is_filled or _COPY_SHARE in written or by_host:
         return machine
     return replace(machine, replica=replace(replica, copy_gpu_share=share))
 

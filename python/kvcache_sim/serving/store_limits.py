@@ -104,6 +104,8 @@ def _of_machine(where: str, machine: MachineSettings, cache: CacheSettings) -> I
             yield below, f"this tier does not lie below {_ENGINES[machine.replica.scheduler]}'s scheduler"
         elif machine.replica.scheduler == "vllm" and machine.replica.stages > 1:
             yield below, "below vLLM's scheduler no micro-batches run"
+        if deeper := machine.tiers[1 + store_kind(cache).tiers_below(machine.replica.scheduler) :]:
+            yield f"{where}.tiers.{deeper[0].name}", "no such tier below an engine's own scheduler"
     if machine.replica.scheduler in _ENGINES and machine.role != "both":
         scheduler = f"{_ENGINES[machine.replica.scheduler]}'s scheduler"
         yield f"{where}.role: {machine.role}", f"{scheduler} serves whole requests here"

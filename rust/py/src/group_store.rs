@@ -181,7 +181,7 @@ store_calls! {
                     } => (Some(lease), hit_blocks, reserved_tokens),
                     Entry::NoCapacity => (None, 0, 0),
                     Entry::NoTokens => (None, 1, 0),
-                    Entry::NotYet | Entry::Later | Entry::Loads { .. } => (None, 2, 0),
+                    Entry::NotYet | Entry::Later | Entry::Brings { .. } | Entry::Loads { .. } => (None, 2, 0),
                 },
             )
         }

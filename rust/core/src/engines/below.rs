@@ -82,6 +82,15 @@ pub struct Site<'a> {
     pub now_ns: u64,
 }
 
+/// Tiers whose copies are parts of steps.
+pub trait InSteps {
+    /// Looks up the leading chunks of a prompt, renews and pins them; returns their keys.
+    fn pin(&mut self, prompt: Prompt<'_>) -> Vec<u64>;
+
+    /// Stores chunks of a prompt as far as there is capacity; returns for each block that is copied its chunk's key.
+    fn save(&mut self, site: Site<'_>, prompt: Prompt<'_>, chunks: Range<u32>) -> Vec<u64>;
+}
+
 /// Tiers below a pool, under an engine's rules.
 pub trait Below: std::fmt::Debug + Send + Sync {
     /// Returns the number of tiers, including the GPU's.
@@ -90,6 +99,11 @@ pub trait Below: std::fmt::Debug + Send + Sync {
     /// Returns the blocks of a chunk, the unit in which the tiers store.
     fn chunk_blocks(&self) -> u32 {
         1
+    }
+
+    /// Returns the tiers as LMCache's connector uses them, if they are its.
+    fn in_steps(&mut self) -> Option<&mut dyn InSteps> {
+        None
     }
 
     /// Returns the number of a prompt's first `limit` blocks that are found; the pool has `in_pool` of them.

@@ -5,7 +5,9 @@
 //! through the CPU and stay there. Chunks that a step has computed behind the look-up are stored on the CPU, and
 //! from there on the disk. Copies to and from the GPU move blocks, copies between the tiers move whole chunks.
 
-use super::below::{Below, Prompt, Site};
+use std::ops::Range;
+
+use super::below::{Below, InSteps, Prompt, Site};
 use super::chunk_order::ChunkOrder;
 use super::copied_pool::CopiedPool;
 use super::copies::Copy;
@@ -73,6 +75,23 @@ impl LmcacheBelow {
         self.chunks.forget(keys, is_here);
     }
 
+    /// Stores chunks on the CPU as far as there is capacity; returns those that get memory, and the new ones of them.
+    fn store(
+        &mut self,
+        site: &mut Site<'_>,
+        prompt: Prompt<'_>,
+        chunks: Range<u32>,
+    ) -> (Vec<u64>, Vec<u64>) {
+        let mut keys = prompt.chunk_keys(chunks.clone());
+        let (taken, evicted) = self.tiers.take(keys.len(), &HeldKeys::default());
+        keys.truncate(taken);
+        let new = self.tiers.put(&keys);
+        self.lost(site.records, site.now_ns, STAGING, &evicted);
+        let end = chunks.start + fit::<u32>(taken);
+        self.chunks.stored(prompt, chunks.start..end);
+        (keys, new)
+    }
+
     fn tier(&self, tier: usize) -> &Tier {
         if tier == STAGING {
             &self.tiers.cpu
@@ -82,7 +101,26 @@ impl LmcacheBelow {
     }
 }
 
+impl InSteps for LmcacheBelow {
+    fn pin(&mut self, prompt: Prompt<'_>) -> Vec<u64> {
+        let (on_cpu, _) = self.look_up(prompt);
+        let found = prompt.chunk_keys(0..on_cpu);
+        self.tiers.hit(&found, on_cpu as usize);
+        self.tiers.cpu.in_use.hold(&found);
+        found
+    }
+
+    fn save(&mut self, mut site: Site<'_>, prompt: Prompt<'_>, chunks: Range<u32>) -> Vec<u64> {
+        let (keys, _) = self.store(&mut site, prompt, chunks);
+        self.chunks.each_block(&keys)
+    }
+}
+
 impl Below for LmcacheBelow {
+    fn in_steps(&mut self) -> Option<&mut dyn InSteps> {
+        Some(self)
+    }
+
     fn tiers(&self) -> usize {
         if self.tiers.disk.capacity == 0 {
             return DISK;
@@ -160,18 +198,13 @@ impl Below for LmcacheBelow {
     }
 
     /// Stores blocks as far as there is capacity; other blocks are not stored.
-    fn offer(&mut self, site: Site<'_>, prompt: Prompt<'_>, blocks: BlockRange) -> bool {
+    fn offer(&mut self, mut site: Site<'_>, prompt: Prompt<'_>, blocks: BlockRange) -> bool {
         let (per, start) = (self.chunks.blocks, blocks.start);
-        let mut keys = prompt.chunk_keys(start / per..blocks.end / per);
-        let (taken, evicted) = self.tiers.take(keys.len(), &HeldKeys::default());
-        keys.truncate(taken);
-        let new = self.tiers.put(&keys);
-        self.lost(site.records, site.now_ns, STAGING, &evicted);
+        let (keys, new) = self.store(&mut site, prompt, start / per..blocks.end / per);
         if keys.is_empty() {
             return true;
         }
-        let end = start + fit::<u32>(taken) * per;
-        self.chunks.stored(prompt, start / per..end / per);
+        let end = start + fit::<u32>(keys.len()) * per;
         let blocks = site
             .pool
             .blocks(prompt.request, BlockRange::new(start, end));

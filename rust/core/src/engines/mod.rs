@@ -49,6 +49,8 @@ mod links;
 pub mod lmcache;
 /// LMCache's tiers below vLLM's pool, in a timed run.
 pub mod lmcache_below;
+/// LMCache's connector below vLLM's scheduler.
+mod lmcache_connector;
 /// Replay of requests at their times against LMCache's server.
 pub mod lmcache_server;
 /// LMCache's CPU and disk tiers.

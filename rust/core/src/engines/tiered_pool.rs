@@ -6,17 +6,19 @@
 
 mod connector;
 mod contract;
+mod in_steps;
 
 use std::sync::Arc;
 
 use super::below::{Below, Prompt, Site};
 use super::connector_jobs::Jobs;
 use super::copied_pool::CopiedPool;
+use super::lmcache_connector::LmcacheConnector;
 use crate::convert::fit;
 use crate::ids::BlockRange;
 use crate::keys::BlockKeys;
 use crate::records::Records;
-use crate::store::{Answer, Slots, StoreError, GPU};
+use crate::store::{Answer, LeaseBlocks, MoveId, Slots, StoreError, GPU};
 
 /// Builds the `Prompt` of a request, borrowing nothing but the keys.
 macro_rules! prompt {
@@ -49,6 +51,8 @@ pub struct TieredPool {
     now_ns: u64,
     /// Copies decided by an engine's own scheduler.
     jobs: Jobs,
+    /// LMCache's connector, if the tiers are its.
+    lmcache: Option<LmcacheConnector>,
     /// Digest and evictions of this machine.
     pub records: Records,
 }
@@ -59,7 +63,7 @@ impl TieredPool {
     pub fn new(
         keys: Arc<BlockKeys>,
         capacity_blocks: u32,
-        below: Box<dyn Below>,
+        mut below: Box<dyn Below>,
         prompt_tokens: Vec<u64>,
         block_size_tokens: u64,
     ) -> Answer<Self> {
@@ -70,7 +74,10 @@ impl TieredPool {
         if block_size_tokens == 0 {
             return Err(StoreError::EmptyPage);
         }
+        let chunk_tokens = u64::from(below.chunk_blocks()) * block_size_tokens;
+        let has_connector = below.in_steps().is_some();
         Ok(Self {
+            lmcache: has_connector.then(|| LmcacheConnector::new(chunk_tokens)),
             pool: CopiedPool::new(keys, capacity_blocks),
             below,
             prompt_tokens,
@@ -98,6 +105,16 @@ impl TieredPool {
             return self.whole_blocks(request);
         }
         limit
+    }
+
+    /// Takes blocks for leases and records evictions; `None` if refused, else the moves that still read them.
+    fn take_blocks(&mut self, wanted: &[LeaseBlocks], now_ns: u64) -> Answer<Option<Vec<MoveId>>> {
+        let before = self.pool.evictions();
+        let waits = self.pool.reserve(wanted)?;
+        self.now_ns = now_ns;
+        let evicted = self.pool.evictions() - before;
+        self.records.evicted_from(GPU, evicted, now_ns);
+        Ok(waits)
     }
 
     /// Refuses an unknown tier.

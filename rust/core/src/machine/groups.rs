@@ -42,9 +42,11 @@ impl Replica {
                 reserved_tokens,
             } => (lease, hit_blocks, reserved_tokens),
             Entry::NoCapacity => return Ok(Asked::NoCapacity),
-            Entry::NoTokens | Entry::NotYet | Entry::Later | Entry::Loads { .. } => {
-                return Ok(Asked::NoTokens)
-            }
+            Entry::NoTokens
+            | Entry::NotYet
+            | Entry::Later
+            | Entry::Brings { .. }
+            | Entry::Loads { .. } => return Ok(Asked::NoTokens),
         };
         let mut admission = Admission::of(hit_blocks, reserved_tokens, Vec::new());
         if let Some(brought) = groups.brought(lease) {

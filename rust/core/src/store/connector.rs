@@ -12,12 +12,17 @@ pub struct StepCopies {
     pub loads: Vec<Order>,
     /// Stores that must have ended before the step begins: their blocks are given to other requests.
     pub flushed: Vec<MoveId>,
+    /// Loads that are part of the step: it computes once they have arrived.
+    pub first: Vec<Order>,
 }
 
 impl StepCopies {
     /// Returns true if the step begins without a copy, and leaves none.
     pub fn is_empty(&self) -> bool {
-        self.stores.is_empty() && self.loads.is_empty() && self.flushed.is_empty()
+        self.stores.is_empty()
+            && self.loads.is_empty()
+            && self.flushed.is_empty()
+            && self.first.is_empty()
     }
 }
 
@@ -39,6 +44,10 @@ pub struct Scheduled {
     pub lease: LeaseId,
     /// Its tokens that have KV when the step has ended.
     pub computed_tokens: u64,
+    /// Its tokens in the step.
+    pub tokens: u64,
+    /// Its prompt and the tokens of its answer that the scheduler has.
+    pub known_tokens: u64,
 }
 
 /// A request that ends, before its blocks are released.
@@ -59,6 +68,16 @@ pub trait Connector {
     /// Decides the copies of a step, whose parts are in the order in which they were scheduled, and the last ones of
     /// requests that have ended since the last step.
     fn step_decided(&mut self, parts: &[Scheduled], now_ns: u64) -> Answer<StepCopies>;
+
+    /// Returns copies that are part of the oldest step decided, which has been computed: it ends when they have arrived.
+    fn step_computed(&mut self, _now_ns: u64) -> Answer<Vec<Order>> {
+        Ok(Vec::new())
+    }
+
+    /// Returns true if its copies are parts of steps, so that they take nothing else from the steps.
+    fn waits_for_copies(&self) -> bool {
+        false
+    }
 
     /// Applies the copies that have ended. Returns the requests whose load has ended.
     fn copies_ended(&mut self) -> Answer<Vec<u32>>;

@@ -42,6 +42,17 @@ pub enum Entry {
         /// Tokens up to which blocks are reserved: those of its first step.
         reserved_tokens: u64,
     },
+    /// Admitted, and its step loads a tier's part of its prefix before it computes.
+    Brings {
+        /// The lease.
+        lease: LeaseId,
+        /// Tokens that are found; of a prompt found whole one is computed.
+        found_tokens: u64,
+        /// Blocks at their start that the pool has.
+        in_pool_blocks: u32,
+        /// Tokens up to which blocks are reserved.
+        reserved_tokens: u64,
+    },
     /// Too few free blocks.
     NoCapacity,
     /// The step has too few tokens left for a state to end where it can be kept.

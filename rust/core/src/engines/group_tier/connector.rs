@@ -115,6 +115,7 @@ impl GroupTier {
             stores,
             loads: std::mem::take(&mut self.connector.jobs.loads),
             flushed: flushed.into_iter().collect(),
+            first: Vec::new(),
         }
     }
 

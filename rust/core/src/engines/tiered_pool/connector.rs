@@ -14,9 +14,13 @@ use crate::store::connector::{Connector, Ending, LookUp, Scheduled, StepCopies};
 use crate::store::{Answer, LeaseId, MoveId, Order, GPU};
 
 impl TieredPool {
-    /// Returns true if no copy is in flight and no request has ended since the last step.
-    pub fn is_quiet(&self) -> bool {
-        self.jobs.open.is_empty() && self.jobs.ended.is_empty()
+    /// Returns true if no copy is in flight, none is to come of a request that decodes, and no request has ended since
+    /// the last step.
+    pub fn is_quiet(&self, request: u32) -> bool {
+        if let Some(own) = &self.lmcache {
+            return own.is_quiet(request);
+        }
+        self.jobs.open.is_empty() && self.jobs.ended.is_empty() && !self.offers_more(request)
     }
 
     /// Returns true if a request has ended since the last step.
@@ -25,7 +29,7 @@ impl TieredPool {
     }
 
     /// Returns true if blocks of a request's prompt are still to be offered.
-    pub fn offers_more(&self, request: u32) -> bool {
+    fn offers_more(&self, request: u32) -> bool {
         self.to_offer[request as usize] != NOTHING
     }
 
@@ -105,6 +109,9 @@ impl TieredPool {
 
 impl Connector for TieredPool {
     fn step_decided(&mut self, parts: &[Scheduled], now_ns: u64) -> Answer<StepCopies> {
+        if self.lmcache.is_some() {
+            return self.step_decided_by_lmcache(parts, now_ns);
+        }
         let mut stores = Vec::new();
         for &Scheduled { lease, .. } in parts {
             let request = self.pool.leases.get(lease)?.request;
@@ -128,6 +135,7 @@ impl Connector for TieredPool {
             stores,
             loads: std::mem::take(&mut self.jobs.loads),
             flushed: flushed.into_iter().collect(),
+            first: Vec::new(),
         })
     }
 
@@ -153,6 +161,14 @@ impl Connector for TieredPool {
         Ok(())
     }
 
+    fn step_computed(&mut self, now_ns: u64) -> Answer<Vec<Order>> {
+        Ok(self.saves_of_step(now_ns))
+    }
+
+    fn waits_for_copies(&self) -> bool {
+        self.lmcache.is_some()
+    }
+
     fn preempted(&mut self, request: u32) {
         let own: Vec<MoveId> = self.jobs.of(request).collect();
         self.jobs.flushed.extend(own);
@@ -160,6 +176,10 @@ impl Connector for TieredPool {
     }
 
     fn ended(&mut self, Ending { request, runs, .. }: Ending) {
+        if let Some(own) = &mut self.lmcache {
+            own.ended(request, self.now_ns);
+            return;
+        }
         let own: Vec<MoveId> = self.jobs.of(request).collect();
         self.jobs.fenced.extend(own);
         if runs && self.offers_more(request) {

@@ -20,13 +20,9 @@ impl BatchStore for TieredPool {
             [asked] => Some(self.pool.leases.get(asked.lease)?).filter(|lease| !lease.admitted),
             _ => None,
         };
-        let before = self.pool.evictions();
-        let Some(waits) = self.pool.reserve(wanted)? else {
+        let Some(waits) = self.take_blocks(wanted, now_ns)? else {
             return Ok(Reservation::Refused);
         };
-        self.now_ns = now_ns;
-        let evicted = self.pool.evictions() - before;
-        self.records.evicted_from(GPU, evicted, now_ns);
         if let Some(EngineLease { request, .. }) = first {
             let last = fit::<u32>(self.tokens(request).saturating_sub(1) / self.block_size_tokens);
             let in_pool = self.pool.found(request, last);
@@ -189,6 +185,9 @@ impl MovingStore for TieredPool {
             return Ok(());
         }
         let copy = self.pool.copies.finish(id)?;
+        if self.lmcache.as_mut().is_some_and(|own| own.arrives(id)) {
+            return Ok(());
+        }
         self.below.ended(&copy, id);
         Ok(())
     }

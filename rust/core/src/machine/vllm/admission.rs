@@ -34,7 +34,7 @@ impl<B: Blocks> VllmScheduler<B> {
                 break;
             };
             match self.admit(desk, step, slot)? {
-                Entry::Admitted { .. } | Entry::Loads { .. } => (),
+                Entry::Admitted { .. } | Entry::Brings { .. } | Entry::Loads { .. } => (),
                 // the next step may admit it, though nothing else changes
                 Entry::NotYet => break,
                 Entry::Later => {
@@ -123,6 +123,19 @@ impl<B: Blocks> VllmScheduler<B> {
                 self.waiting.remove(slot, s);
                 self.joins(desk, step, slot, reserved_tokens)?;
             }
+            Entry::Brings {
+                lease,
+                found_tokens,
+                in_pool_blocks,
+                reserved_tokens,
+            } => {
+                (s.held.lease, s.held.keyed) = (lease, u64::from(in_pool_blocks));
+                (s.held.brings, s.held.load_from) = (true, in_pool_blocks);
+                s.computed = found_tokens.min(s.known - 1);
+                s.held.found_tokens = found_tokens;
+                self.waiting.remove(slot, s);
+                self.joins(desk, step, slot, reserved_tokens)?;
+            }
             Entry::Loads {
                 lease,
                 hit_tokens,
@@ -199,7 +212,7 @@ impl<B: Blocks> VllmScheduler<B> {
             found_tokens: s.held.found_tokens,
             is_first: !std::mem::replace(&mut s.was_admitted, true),
         };
-        debug_assert!(is_loaded || cached.lower_blocks == 0);
+        debug_assert!(is_loaded || s.held.brings || cached.lower_blocks == 0);
         s.key_step(config, desk.store, end.min(s.known))?;
         step.budget -= s.chunk;
         step.slots.push(slot);

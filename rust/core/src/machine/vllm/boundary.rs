@@ -55,6 +55,9 @@ impl<B: Blocks> EngineScheduler for VllmScheduler<B> {
             return Ok(());
         }
         self.advance_step_run(desk)?;
+        if !self.steps.launching && self.saves(desk)? {
+            return Ok(());
+        }
         self.release_aborted(desk)?;
         let launched = std::mem::take(&mut self.steps.launching);
         if let Some(mut step) = self.steps.flight.take_if(|_| !launched) {

@@ -14,7 +14,7 @@ use super::step::Step;
 use super::waiting::Waiting;
 use super::VllmScheduler;
 use crate::store::connector::{Scheduled, StepCopies};
-use crate::store::{Answer, LeaseId, Order};
+use crate::store::{Answer, LeaseId, MoveId, Order, STAGING};
 
 /// Requests that hold blocks and do not run, and copies between steps.
 #[derive(Debug)]
@@ -76,6 +76,8 @@ impl<B: Blocks> VllmScheduler<B> {
             Scheduled {
                 lease: s.held.lease,
                 computed_tokens: s.computed,
+                tokens: part.tokens,
+                known_tokens: s.known,
             }
         });
         step.copies = connector.step_decided(&parts.collect::<Vec<_>>(), desk.now_ns)?;
@@ -84,13 +86,15 @@ impl<B: Blocks> VllmScheduler<B> {
 
     /// Lets a step begin: sends what is to be sent, and delays it until the copies that it waits for have ended.
     pub(super) fn begin_copies(&mut self, desk: &mut Desk<'_, B>, step: &mut Step) -> Answer<()> {
-        if desk.store.connector().is_none() {
+        let Some(connector) = desk.store.connector() else {
             return Ok(());
-        }
+        };
+        let is_charged = !step.is_empty() && !connector.waits_for_copies();
         let StepCopies {
             stores,
             loads,
             flushed,
+            first,
         } = std::mem::take(&mut step.copies);
         let (now, later): (Vec<Order>, _) = stores
             .into_iter()
@@ -108,19 +112,55 @@ impl<B: Blocks> VllmScheduler<B> {
             desk.replica.mover.arrivals.set_alarm(waits_ns);
             self.remote.late = Some((waits_ns, loads));
         }
-        if let Some(copies) = desk
-            .replica
-            .mover
-            .copies
-            .as_mut()
-            .filter(|_| !step.is_empty())
-        {
+        self.load_first(desk, step, &first)?;
+        if let Some(copies) = desk.replica.mover.copies.as_mut().filter(|_| is_charged) {
             let paid_ns = copies.take(step.begin_ns);
             step.end_ns += paid_ns;
             step.computed_ns += paid_ns;
             copies.step_started(step.end_ns);
         }
         Ok(())
+    }
+
+    /// Lets a step load what it computes with: its requests that have none of it wait along.
+    fn load_first(
+        &mut self,
+        desk: &mut Desk<'_, B>,
+        step: &mut Step,
+        loads: &[Order],
+    ) -> Answer<()> {
+        let takes_ns = send_all(desk, loads)?;
+        step.end_ns += takes_ns;
+        step.computed_ns += takes_ns;
+        for part in step.scheduled.iter().filter(|_| !loads.is_empty()) {
+            let brings = std::mem::take(&mut self.sequences[part.slot].held.brings);
+            desk.replica.stalled(part.slot, STAGING, takes_ns, brings);
+        }
+        Ok(())
+    }
+
+    /// Sends the copies that the computed step ends with. Returns true if it ends later for them.
+    pub(super) fn saves(&mut self, desk: &mut Desk<'_, B>) -> Answer<bool> {
+        let flight = self.steps.flight.as_mut();
+        let flight = flight.filter(|step| !step.is_empty() && !step.is_saved);
+        let (Some(step), Some(connector)) = (flight, desk.store.connector()) else {
+            return Ok(false);
+        };
+        step.is_saved = true;
+        let orders = connector.step_computed(desk.now_ns)?;
+        let takes_ns = send_all(desk, &orders)?;
+        step.end_ns += takes_ns;
+        step.computed_ns += takes_ns;
+        self.boundary_ns = Some(step.end_ns);
+        if let Some(next) = &mut self.steps.lookahead {
+            next.begin_ns += takes_ns;
+            next.end_ns += takes_ns;
+            next.computed_ns += takes_ns;
+            if let Some(log) = self.log.as_mut().filter(|_| !next.is_empty()) {
+                log.begins(next.begin_ns);
+            }
+        }
+        Ok(takes_ns > 0)
     }
 
     /// Delays a step; requests without a first token have waited for free blocks.
@@ -267,4 +307,14 @@ impl<B: Blocks> VllmScheduler<B> {
         });
         claimed.sum()
     }
+}
+
+/// Sends copies of a step, and returns the time until the last of them has arrived.
+fn send_all<B: Blocks>(desk: &mut Desk<'_, B>, orders: &[Order]) -> Answer<u64> {
+    if orders.is_empty() {
+        return Ok(0);
+    }
+    desk.send(orders)?;
+    let moves: Vec<MoveId> = orders.iter().map(|order| order.id).collect();
+    Ok(desk.replica.sent_until(&moves).saturating_sub(desk.now_ns))
 }

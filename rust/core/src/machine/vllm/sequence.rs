@@ -51,6 +51,8 @@ pub struct HeldBlocks {
     /// Load of blocks, of those from this one on.
     pub load: Load,
     pub load_from: u32,
+    /// True from its admission until its step has loaded blocks from the one above on.
+    pub brings: bool,
     /// Tokens found at its last admission.
     pub found_tokens: u64,
     /// True from its admission until the step that computes the last of its known tokens, if that is not the first.

@@ -33,6 +33,8 @@ pub(super) struct Step {
     pub copies: StepCopies,
     /// True if requests were sent back to the queue for it.
     pub preempts: bool,
+    /// True if the copies that it ends with are sent.
+    pub is_saved: bool,
 }
 
 impl Step {

@@ -22,7 +22,7 @@ impl Blocks for TieredPool {
     }
 
     fn is_quiet(&self, running: &Sequence) -> bool {
-        TieredPool::is_quiet(self) && !self.offers_more(running.request)
+        TieredPool::is_quiet(self, running.request)
     }
 
     fn has_ended(&self) -> bool {
@@ -34,6 +34,9 @@ impl Blocks for TieredPool {
         let request = asked.request;
         let (in_pool, idle) = self.in_pool(request, asked.matchable_blocks);
         let known_blocks = fit::<u32>(asked.known_tokens / config.block_size_tokens);
+        if let Some(found) = self.found_by_lmcache(request, known_blocks, now_ns) {
+            return admit_above_lmcache(self, asked, config, found, now_ns);
+        }
         let hits = match self.look_up(request, in_pool, known_blocks) {
             LookUp::Later => return Ok(Entry::Later),
             LookUp::Found(end) => end,
@@ -137,4 +140,44 @@ impl Blocks for TieredPool {
     ) -> Answer<u64> {
         take_block_turn(self, s, at, config, now_ns)
     }
+}
+
+/// Admits a request of which LMCache has `found` tokens: its step loads those behind the pool's hit.
+fn admit_above_lmcache(
+    pool: &mut TieredPool,
+    asked: &Newcomer,
+    config: &VllmConfig,
+    found: u64,
+    now_ns: u64,
+) -> Answer<Entry> {
+    let (in_pool, idle) = pool.in_pool(asked.request, asked.matchable_blocks);
+    let in_pool_tokens = u64::from(in_pool) * config.block_size_tokens;
+    let usable = found.min(asked.known_tokens - 1);
+    let cached = usable.max(in_pool_tokens);
+    if cached < asked.least_cached_tokens {
+        return Ok(Entry::NotYet);
+    }
+    let end = asked.known_tokens.min(cached + asked.step_tokens);
+    let new_blocks = |tokens| config.blocks(tokens) - u64::from(in_pool);
+    let spare = TieredPool::free_blocks(pool).saturating_sub(idle + asked.kept_blocks);
+    let last = if asked.whole { asked.known_tokens } else { end };
+    if new_blocks(last) > spare {
+        return Ok(Entry::NoCapacity);
+    }
+    let loads = usable > in_pool_tokens;
+    let lease = pool.acquire(asked.request, in_pool)?;
+    pool.admit_above_lmcache(LeaseBlocks::new(lease, new_blocks(end)), loads, end, now_ns)?;
+    Ok(match loads {
+        true => Entry::Brings {
+            lease,
+            found_tokens: found,
+            in_pool_blocks: in_pool,
+            reserved_tokens: end,
+        },
+        false => Entry::Admitted {
+            lease,
+            hit_blocks: in_pool,
+            reserved_tokens: end,
+        },
+    })
 }
