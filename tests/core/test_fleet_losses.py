@@ -13,13 +13,7 @@ from support.clusters import cluster
 from support.lookahead import by_the_clock
 from support.pools import MS, pools, requests
 from support.small_traces import trace_of
-from support.tiered_scenario import load
-
-SLOW_LINKS = (
-    "channels.cpu-to-gpu.bandwidth=300MB/s",
-    "tiers.gpu.capacity=160 blocks",
-    "write.policy=through",
-)
+from support.tiered_scenario import SLOW_LINKS, load
 
 
 def executed(*settings, **options):

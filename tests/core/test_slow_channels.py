@@ -11,7 +11,7 @@ from kvcache_sim.simulation import RunOptions
 from support.product.machines import Slowdown
 from support.spec_slow_channels import SlowedFifo
 from support.spec_submission import SubmittedFifo
-from support.tiered_scenario import load
+from support.tiered_scenario import SLOW_LINKS, load
 
 
 def times(sent):
@@ -91,10 +91,3 @@ def test_nothing_passes_a_channel_that_is_down_and_waiting_requests_resume_when_
     made = execute(scenario := load(*SLOW_LINKS, plan), read_requests(scenario), RunOptions()).summary
     assert made["latency"]["ttft"]["max"] > base["latency"]["ttft"]["max"] + 10_000
     assert made["requests"]["finished"] == base["requests"]["finished"]
-
-
-SLOW_LINKS = (
-    "channels.cpu-to-gpu.bandwidth=300MB/s",
-    "tiers.gpu.capacity=160 blocks",
-    "write.policy=through",
-)

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from imported_rows import imported
 from kvcache_sim.cli.main import run
 from kvcache_sim.workload.imports.kind import Reading
 from kvcache_sim.workload.imports.naming import Logged, Naming, Notes
@@ -21,20 +22,6 @@ from support.examples import examples
 
 LOGS = Path(__file__).parents[1] / "logs"
 TEXTS = ("careful", "whole sentences", "keeps what", "alice", "hello", "A tree", "chatcmpl")
-
-
-def imported(path: Path, kind: str = "", skips: bool = False, salt: bytes = b"mine"):
-    """Return the kind, the rows with ids numbered in order of appearance, and the notes."""
-    notes = Notes()
-    found = import_logs([str(path)], kind, Reading(Naming(16, salt), notes, skips))
-    assert found is not None
-    first: dict[int, int] = {}
-    rows = [json.loads(line) for line in found.lines()]
-    for row in rows:
-        if "hash_ids" in row:
-            row["hash_ids"] = [first.setdefault(id, len(first)) for id in row["hash_ids"]]
-        row.pop("session_id", None)
-    return found.kind.name, rows, notes
 
 
 NAMES = sorted(path.name for path in LOGS.iterdir())

@@ -10,6 +10,12 @@ from pathlib import Path
 from live_server import LONGEST
 
 
+def numbered(rows: list[dict]) -> list[list[int]]:
+    """Return the ids of each row by the order in which they first appear."""
+    first: dict[int, int] = {}
+    return [[first.setdefault(id, len(first)) for id in row["hash_ids"]] for row in rows]
+
+
 @contextlib.contextmanager
 def recorder(upstream: str, trace: Path, *options: str):
     words = ["record", "--upstream", upstream, "--port", "0", "-o", str(trace), *options]

@@ -24,7 +24,7 @@ from kvcache_sim.extras.live.tokenizer import ByteTokenizer
 from kvcache_sim.workload.prompts.body import Seen
 from kvcache_sim.workload.prompts.stream import AnswerChunks
 from live_server import LONGEST, live_server
-from recorders import recorder
+from recorders import numbered, recorder
 from support.chatml import chatml
 from support.examples import examples
 from support.product.traces import salted_ids
@@ -88,12 +88,6 @@ def test_a_recorded_trace_is_what_the_server_saw_and_no_text_is_kept_unasked(tmp
 
 def rows_of(path: Path) -> list[dict]:
     return [json.loads(line) for line in path.read_text().splitlines()]
-
-
-def numbered(rows: list[dict]) -> list[list[int]]:
-    """Return the ids of each row by the order in which they first appear."""
-    first: dict[int, int] = {}
-    return [[first.setdefault(id, len(first)) for id in row["hash_ids"]] for row in rows]
 
 
 def kvsim(*words: object) -> None:

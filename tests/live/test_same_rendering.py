@@ -16,7 +16,7 @@ from kvcache_sim.extras.live.record.trace_file import TraceFile
 from kvcache_sim.extras.live.tokenizer import ByteTokenizer
 from kvcache_sim.workload.prompts.body import Seen
 from live_server import LONGEST, live_server
-from recorders import recorder
+from recorders import numbered, recorder
 from support.chatml import chatml
 
 SYSTEM = {"role": "system", "content": "You answer in few words. " * 4}
@@ -93,12 +93,6 @@ def test_tools_calls_results_and_images_are_part_of_the_prompt_in_all_three(tmp_
     for rows in (recorded, again):
         assert [row["input_length"] for row in rows] == [row["input_length"] for row in served]
         assert numbered(rows) == [row["hash_ids"] for row in served]
-
-
-def numbered(rows: list[dict]) -> list[list[int]]:
-    """Return the ids of each row by the order in which they first appear."""
-    first: dict[int, int] = {}
-    return [[first.setdefault(id, len(first)) for id in row["hash_ids"]] for row in rows]
 
 
 USAGE = {"input_tokens": 4, "cache_read_input_tokens": 90, "cache_creation_input_tokens": 6}

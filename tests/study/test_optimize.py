@@ -2,7 +2,6 @@
 
 import os
 from itertools import chain, product
-from pathlib import Path
 
 import pytest
 
@@ -19,11 +18,6 @@ from support.product.sweeps import CellStore, Resolved
 
 SPACE = {"x": interval(0.0, 10.0, "linear", "x"), "kind": Choice(("good", "bad"))}
 COST = Objective("cost.total", True)
-
-
-@pytest.fixture(autouse=True)
-def importable(monkeypatch):
-    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[1]), prepend=os.pathsep)
 
 
 def resolved(row):

@@ -16,11 +16,6 @@ from support.sweep_driver import plan_of
 from support.sweep_runs import sweep, tables
 
 
-@pytest.fixture(autouse=True)
-def importable(monkeypatch):
-    monkeypatch.setenv("PYTHONPATH", str(__import__("pathlib").Path(__file__).parents[1]))
-
-
 def test_one_two_and_eight_workers_write_the_same_bytes(tmp_path):
     plan = plan_of(17, "quick")
     for jobs in (1, 2, 8):

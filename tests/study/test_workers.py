@@ -9,11 +9,6 @@ from support.sweep_driver import plan_of
 from support.sweep_runs import sweep
 
 
-@pytest.fixture(autouse=True)
-def importable(monkeypatch):
-    monkeypatch.setenv("PYTHONPATH", str(__import__("pathlib").Path(__file__).parents[1]))
-
-
 @pytest.fixture
 def stop():
     own = StopRequest()

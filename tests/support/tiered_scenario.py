@@ -22,6 +22,12 @@ cluster: {machines: 2}
 tiers: {gpu: {capacity: 400 blocks}, cpu: {capacity: 500 blocks}, disk: {capacity: 9000 blocks}}
 replica: {max_num_seqs: 4}
 """
+#: Loads that take long, of blocks that were written through.
+SLOW_LINKS = (
+    "channels.cpu-to-gpu.bandwidth=300MB/s",
+    "tiers.gpu.capacity=160 blocks",
+    "write.policy=through",
+)
 
 
 def load(*overrides: str, text: str = BASE, directory: Path | None = None) -> Scenario:
