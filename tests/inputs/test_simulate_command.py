@@ -107,30 +107,6 @@ def test_the_summary_names_the_engine_that_served(small, capsys, name):
     assert engine["steps"] > 0
 
 
-@pytest.mark.parametrize(
-    ("option", "said"),
-    [
-        (
-            ["--backend", "python"],
-            "--backend: removed with the second engine in Python; got python; expected --engine spec",
-        ),
-        (
-            ["--backend", "native"],
-            "--backend: removed with the second engine in Python; got native; expected --engine spec; "
-            "without it the core runs, as before",
-        ),
-        (
-            ["--step-every-iteration"],
-            "--step-every-iteration: removed with the second engine in Python; expected --engine spec-plain",
-        ),
-    ],
-)
-def test_options_of_the_second_engine_name_their_successor(small, capsys, option, said):
-    assert run("-c", "small.yaml", "-o", "out", *option) == 2
-    assert capsys.readouterr().err == f"{said}\n"
-    assert not Path("out").exists()
-
-
 def test_a_trace_file_and_its_changes(small, capsys):
     rows = [
         {"timestamp": 1000 * k, "input_length": 40, "output_length": 3, "hash_ids": [1, 2, 100 + k]}
