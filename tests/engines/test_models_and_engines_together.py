@@ -45,23 +45,10 @@ replica: {{max_num_seqs: 8, max_num_batched_tokens: {budget}, async_scheduling: 
     ends=st.sampled_from(["none", "length", "stop-token"]),
     seed=st.integers(1, 10**6),
 )
-def test_a_model_in_little_memory_is_served_alike(
-    model, cache, block, tokens, cpu, answer, rate, budget, machines, ends, seed
-):
+def test_a_model_in_little_memory_is_served_alike(cache, tokens, cpu, **drawn):
     # a pool of groups takes a block of each for the same tokens
-    gpu = tokens // block * (1 if model in ("llama-3-8b", "mixtral-8x7b") else 3)
-    text = BASE.format(
-        seed=seed,
-        model=model,
-        requests=25,
-        rate=rate,
-        answer=answer,
-        block=block,
-        gpu=gpu,
-        machines=machines,
-        budget=budget,
-        ends=ends,
-    )
+    gpu = tokens // drawn["block"] * (1 if drawn["model"] in ("llama-3-8b", "mixtral-8x7b") else 3)
+    text = BASE.format(requests=25, gpu=gpu, **drawn)
     agree_or_by_the_clock(*(setting.format(cpu=cpu) for setting in CACHES[cache]), text=text)
 
 
@@ -75,18 +62,8 @@ def test_a_model_in_little_memory_is_served_alike(
     machines=st.sampled_from([1, 2]),
     seed=st.integers(1, 10**6),
 )
-def test_any_setting_goes_with_them_or_is_refused(model, cache, row, cpu, answer, machines, seed, folder):
-    text = BASE.format(
-        seed=seed,
-        model=model,
-        requests=20,
-        rate=20,
-        answer=answer,
-        block=64,
-        gpu=200 if model in ("llama-3-8b", "mixtral-8x7b") else 400,
-        machines=machines,
-        budget=512,
-        ends="none",
-    )
+def test_any_setting_goes_with_them_or_is_refused(cache, row, cpu, folder, **drawn):
+    gpu = 200 if drawn["model"] in ("llama-3-8b", "mixtral-8x7b") else 400
+    text = BASE.format(requests=20, rate=20, block=64, gpu=gpu, budget=512, ends="none", **drawn)
     settings = tuple(setting.format(cpu=cpu) for setting in CACHES[cache])
     agree_or_by_the_clock(*filled((*settings, *row.given, row.assignment), folder), text=text)

@@ -19,33 +19,17 @@ from support.product.traces import build, select_rows, settings_of, upper_bound_
 from support.small_traces import trace_of
 from unbounded_replay import prompt_ids, replay
 
-SMALL = {
-    "conversational": {
-        "new_input_tokens": {"kind": "uniform", "min": 1, "max": 90},
-        "system_prompt_tokens": 70,
-    },
+SMALL = json.loads("""{
+    "conversational": {"new_input_tokens": {"kind": "uniform", "min": 1, "max": 90}, "system_prompt_tokens": 70},
     "repetitive": {"instruction_tokens": {"kind": "uniform", "min": 1, "max": 300}},
     "diverse": {"prompt_tokens": {"kind": "lognormal", "median": 100, "sigma": 1.0, "min": 1, "max": 900}},
     "few-shot": {"prefix_tokens": {"kind": "uniform", "min": 1, "max": 300}, "shared_probability": 0.7},
-    "overflow": {
-        "window_tokens": 200,
-        "kept_head_tokens": 50,
-        "first_input_tokens": 60,
-        "new_input_tokens": 40,
-        "output_tokens": 17,
-    },
-    "agentic": {
-        "system_prompt_tokens": 100,
-        "first_input_tokens": 33,
-        "new_input_tokens": 29,
-        "subagent_probability": 0.3,
-    },
-    "rag": {
-        "documents": 40,
-        "document_tokens": {"kind": "uniform", "min": 5, "max": 60},
-        "system_prompt_tokens": 30,
-    },
-}
+    "overflow": {"window_tokens": 200, "kept_head_tokens": 50, "first_input_tokens": 60, "new_input_tokens": 40,
+        "output_tokens": 17},
+    "agentic": {"system_prompt_tokens": 100, "first_input_tokens": 33, "new_input_tokens": 29,
+        "subagent_probability": 0.3},
+    "rag": {"documents": 40, "document_tokens": {"kind": "uniform", "min": 5, "max": 60}, "system_prompt_tokens": 30}
+}""")
 
 
 def small(kind, seed=3, requests=400, **more):

@@ -94,22 +94,12 @@ def test_a_shared_selection_has_no_weights_and_scans_no_keys():
     assert {one.chosen_entries for one in by_layer.values()} == {2048}
 
 
-UNKNOWN = {
-    "architectures": ["ZephyrusForCausalLM"],
-    "hidden_size": 512,
-    "num_hidden_layers": 4,
-    "vocab_size": 1000,
-    "num_attention_heads": 8,
-    "num_key_value_heads": 2,
-    "head_dim": 64,
-    "intermediate_size": 1024,
-    "first_k_dense_replace": 1,
-    "n_routed_experts": 16,
-    "num_experts_per_tok": 2,
-    "moe_intermediate_size": 256,
-    "torch_dtype": "bfloat16",
-    "max_position_embeddings": 4096,
-}
+UNKNOWN = json.loads("""
+    {"architectures": ["ZephyrusForCausalLM"], "hidden_size": 512, "num_hidden_layers": 4, "vocab_size":
+    1000, "num_attention_heads": 8, "num_key_value_heads": 2, "head_dim": 64, "intermediate_size": 1024,
+    "first_k_dense_replace": 1, "n_routed_experts": 16, "num_experts_per_tok": 2, "moe_intermediate_size":
+    256, "torch_dtype": "bfloat16", "max_position_embeddings": 4096}
+""")
 
 
 @pytest.mark.parametrize(
