@@ -12,13 +12,11 @@ from numpy.typing import NDArray
 from kvcache_sim.base.errors import InvariantError
 from kvcache_sim.base.tiers import KV_SOURCES
 from kvcache_sim.metrics.columns import EVENT_COLUMNS, EVENT_KINDS, OUTCOMES
-from kvcache_sim.metrics.parts import Part, Parts
+from kvcache_sim.metrics.parts import GROUP_ROWS, Part, Parts
 from kvcache_sim.metrics.prefix_cache import outcomes_of
 from kvcache_sim.metrics.run import CodedText, ColumnData
 
 _ROW = Struct(f"{len(EVENT_COLUMNS)}q")
-#: Rows converted to columns at a time.
-PART_ROWS = 1 << 15
 
 
 class EventRow(NamedTuple):
@@ -54,21 +52,20 @@ class EventLog:
         self._kinds, self._details = TextCoder(EVENT_KINDS), TextCoder((*OUTCOMES, "", *edges))
         self._rows = bytearray()
         self._take: Callable[[Part], None] | None = None
-        self._leave_bytes = PART_ROWS * _ROW.size
         #: All later rows are at this time or after; and the same when rows were last handed over.
         self._sure_ns = self._left_until_ns = 0
         #: Counts of each outcome among the rows that were handed over.
         self.left_outcomes: dict[str, int] = {}
 
-    def leave_to(self, take: Callable[[Part], None], part_rows: int = PART_ROWS) -> None:
-        """Hand rows to ``take`` during the run, about ``part_rows`` at a time."""
-        self._take, self._leave_bytes = take, part_rows * _ROW.size
+    def leave_to(self, take: Callable[[Part], None]) -> None:
+        """Hand rows to ``take`` during the run, about a group at a time."""
+        self._take = take
 
     def extend(self, packed: bytes, now_ns: int) -> None:
         """Add rows that the core has packed, at ``now_ns`` or, of a machine with lookahead, later."""
         self._rows += packed
         self._sure_ns = now_ns
-        if self._take is not None and len(self._rows) >= self._leave_bytes:
+        if self._take is not None and len(self._rows) >= GROUP_ROWS * _ROW.size:
             self._leave(self._take)
 
     def add(self, kind: str, detail: str, row: EventRow) -> None:
@@ -77,7 +74,7 @@ class EventLog:
         kind_code, detail_code = kinds.setdefault(kind, len(kinds)), details.setdefault(detail, len(details))
         self._sure_ns = max(self._sure_ns, row.time_ns)
         self._rows += _ROW.pack(*row[:3], kind_code, row.request, detail_code, *row[4:])
-        if self._take is not None and len(self._rows) >= self._leave_bytes:
+        if self._take is not None and len(self._rows) >= GROUP_ROWS * _ROW.size:
             self._leave(self._take)
 
     def _leave(self, take: Callable[[Part], None]) -> None:
@@ -109,8 +106,8 @@ class EventLog:
         return self._parts_of(self._sorted())
 
     def _parts_of(self, rows: NDArray[np.int64]) -> Iterator[dict[str, ColumnData]]:
-        for start in range(0, max(len(rows), 1), PART_ROWS):
-            yield self._columns(rows[start : start + PART_ROWS])
+        for start in range(0, max(len(rows), 1), GROUP_ROWS):
+            yield self._columns(rows[start : start + GROUP_ROWS])
 
     def _columns(self, rows: NDArray[np.int64]) -> dict[str, ColumnData]:
         columns: dict[str, ColumnData] = {}

@@ -11,9 +11,7 @@ from numpy.typing import NDArray
 from kvcache_sim.metrics.run import CodedText, ColumnData
 
 #: Rows that are written, counted and digested at a time; a table written during a run holds as many.
-GROUP_ROWS = 1 << 13
-#: The same of a live run, whose memory may not grow with its requests.
-LIVE_GROUP_ROWS = 1 << 12
+GROUP_ROWS = 1 << 12
 
 #: The columns of some rows; the words of an earlier part's CodedText are the first of a later part's.
 Part = Mapping[str, ColumnData]

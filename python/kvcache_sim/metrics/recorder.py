@@ -7,7 +7,7 @@ from struct import Struct
 
 from kvcache_sim.metrics.columns import REQUEST_COLUMNS, STATUSES
 from kvcache_sim.metrics.digests import ResultsDigest, digest_of_results
-from kvcache_sim.metrics.event_log import PART_ROWS, EventLog, EventRow
+from kvcache_sim.metrics.event_log import EventLog, EventRow
 from kvcache_sim.metrics.parts import Part, Parts
 from kvcache_sim.metrics.request_rows import KeptRows, RequestRows
 from kvcache_sim.metrics.run import ColumnData
@@ -111,7 +111,7 @@ class RunRecorder:
         """Return the digest of the columns of ``requests`` after the end, also of streamed rows."""
         return digest_of_results(self.request_columns()) if self._digest is None else self._digest.value()
 
-    def stream_rows(self, take: Callable[[Part], None], digest: ResultsDigest, group_rows: int = 0) -> None:
+    def stream_rows(self, take: Callable[[Part], None], digest: ResultsDigest) -> None:
         """Stream the columns of closed rows to ``take`` and ``digest`` in file order during the run."""
         self._digest = digest
 
@@ -119,12 +119,12 @@ class RunRecorder:
             digest.add(part)
             take(part)
 
-        self._rows.leave_to(self._closed_to(leave), group_rows)
+        self._rows.leave_to(self._closed_to(leave))
 
-    def stream_events(self, take: Callable[[Part], None], part_rows: int = PART_ROWS) -> None:
+    def stream_events(self, take: Callable[[Part], None]) -> None:
         """Stream events to ``take`` during the run, except optional events, which are logged late."""
         if self.window_ns is None:
-            self._events.leave_to(take, part_rows)
+            self._events.leave_to(take)
 
     def watch(self, take: Callable[[Part], None]) -> None:
         """Hand rows of closed requests to ``take`` in any order; its exceptions end the run."""

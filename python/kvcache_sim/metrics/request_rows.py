@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from copy import copy
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,9 +28,8 @@ class RequestRows:
 
     def __init__(self, take: Callable[[Part], None]) -> None:
         self._take = take
-        self._group_rows = 0
         self._packed = bytearray()
-        #: Groups from ``_first`` on, by row and column, and the number of rows received of each.
+        #: Groups from ``_first`` on, by column and row, and the number of rows received of each.
         self._groups: deque[NDArray[np.int64]] = deque()
         self._counts: deque[int] = deque()
         self._first = 0
@@ -41,9 +41,9 @@ class RequestRows:
         #: Prompt tokens of finished requests, and cached tokens by source.
         self._prompt_tokens, self._cached_tokens = 0, [0] * len(KV_SOURCES)
 
-    def leave_to(self, take: Callable[[Part], None], group_rows: int = 0) -> None:
-        """Stream groups, of ``group_rows`` if it is given, to ``take``; no row has been added."""
-        self._take, self._group_rows = take, group_rows
+    def leave_to(self, take: Callable[[Part], None]) -> None:
+        """Stream groups to ``take``; no row has been added."""
+        self._take = take
 
     def watch(self, take: Callable[[Part], None]) -> None:
         """Hand rows to ``take`` in small batches, in any order."""
@@ -83,17 +83,17 @@ class RequestRows:
         if self._watch is not None:
             self._watch({name: rows[:, at] for at, name in enumerate(_NAMES)})
         self._count_hits(rows)
-        size = self._group_rows or GROUP_ROWS
+        size = GROUP_ROWS
         number, row = np.divmod(rows[:, 0], size)
         number -= self._first
         first, last = int(number.min()), int(number.max())
         for group in range(first, last + 1):
             chosen = number == group if first < last else slice(None)
             while group >= len(self._groups):
-                self._groups.append(np.zeros((size, _WIDTH), np.int64))  # touched when rows are added
+                self._groups.append(np.zeros((_WIDTH, size), np.int64))  # touched when rows are added
                 self._counts.append(0)
             rows_of = row[chosen]
-            self._groups[group][rows_of] = rows[chosen]
+            self._groups[group][:, rows_of] = rows[chosen].T
             self._counts[group] += len(rows_of)
         while self._counts and self._counts[0] == size:
             self._hand_on(size)
@@ -117,11 +117,12 @@ class RequestRows:
             self._cached_tokens[row] += int(finished[:, column].sum())
 
     def _hand_on(self, count: int) -> None:
-        rows = self._groups.popleft()[:count]
+        columns = self._groups.popleft()[:, :count]
         self._counts.popleft()
         self._first += 1
-        dtypes = [column.dtype for column in REQUEST_COLUMNS.values()]
-        self._take({name: rows[:, at].astype(dtypes[at]) for at, name in enumerate(_NAMES)})
+        described = REQUEST_COLUMNS.items()
+        named = zip(described, columns, strict=True)
+        self._take({name: values.astype(column.dtype, copy=False) for (name, column), values in named})
 
 
 _ARRIVAL, _QUEUE = _NAMES.index("arrival_ns"), _NAMES.index("queue_ns")
@@ -136,9 +137,9 @@ class KeptRows:
         self._pieces: dict[str, list[ColumnData]] = {name: [] for name in REQUEST_COLUMNS}
 
     def add(self, part: Part) -> None:
-        """Add rows."""
+        """Add rows, as copies: their columns may be parts of one array."""
         for name, pieces in self._pieces.items():
-            pieces.append(part[name])
+            pieces.append(copy(part[name]))
 
     def columns(self) -> dict[str, ColumnData]:
         """Return the columns of all rows. Cost: one column at a time is in memory twice."""

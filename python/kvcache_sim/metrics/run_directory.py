@@ -25,7 +25,6 @@ from kvcache_sim.base.file_lock import FileLock
 from kvcache_sim.base.regular_files import exchange, open_regular
 from kvcache_sim.base.stop_signals import stop_signals
 from kvcache_sim.metrics.columns import Column
-from kvcache_sim.metrics.parts import GROUP_ROWS
 from kvcache_sim.metrics.tables import TableFile
 
 COMPLETE = "COMPLETE"
@@ -58,11 +57,11 @@ class RunDirectory:
         with _target_errors(self.target), self.rows(name) as file:
             file.write(data.encode() if isinstance(data, str) else data)
 
-    def table(self, name: str, schema: Mapping[str, Column], group_rows: int = GROUP_ROWS) -> TableFile:
+    def table(self, name: str, schema: Mapping[str, Column]) -> TableFile:
         """Return a table of the directory, to be written and closed before ``commit``."""
         self._names.append(f"{name}.parquet")
         with _target_errors(self.target):
-            return TableFile(self.part / self._names[-1], schema, group_rows)
+            return TableFile(self.part / self._names[-1], schema)
 
     def rows(self, name: str) -> IO[bytes]:
         """Return a file of the directory that grows during the run; close it before ``commit``."""

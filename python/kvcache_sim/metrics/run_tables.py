@@ -5,7 +5,7 @@ from __future__ import annotations
 from kvcache_sim.metrics.columns import EVENT_COLUMNS, REQUEST_COLUMNS, SLO_COLUMNS
 from kvcache_sim.metrics.digests import ResultsDigest
 from kvcache_sim.metrics.measurement import MeasuredRequests
-from kvcache_sim.metrics.parts import GROUP_ROWS, LIVE_GROUP_ROWS, Part
+from kvcache_sim.metrics.parts import Part
 from kvcache_sim.metrics.run import Run
 from kvcache_sim.metrics.run_directory import RunDirectory
 from kvcache_sim.metrics.tables import read_groups
@@ -24,11 +24,10 @@ class RunTables:
         self._file = directory.part / "requests.parquet"
         self._is_live = is_live
         rows_leave = requests is not None
-        group_rows = LIVE_GROUP_ROWS if is_live else GROUP_ROWS
-        self._events = directory.table("events", EVENT_COLUMNS, group_rows)
+        self._events = directory.table("events", EVENT_COLUMNS)
         judged = requests is not None and requests.objectives is not None
         columns = {**REQUEST_COLUMNS, **(SLO_COLUMNS if judged else {})}
-        self._requests = directory.table("requests", columns, group_rows) if rows_leave else None
+        self._requests = directory.table("requests", columns) if rows_leave else None
         self._scratch = directory.scratch() if rows_leave else None
         #: Totals of the streamed rows; None if rows stay in memory.
         self.requests = requests

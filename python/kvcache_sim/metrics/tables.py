@@ -22,8 +22,8 @@ class TableFile:
     (``meaning.<column>``).
     """
 
-    def __init__(self, path: Path, schema: Mapping[str, Column], group_rows: int = GROUP_ROWS) -> None:
-        self.schema, self._group_rows = schema, group_rows
+    def __init__(self, path: Path, schema: Mapping[str, Column]) -> None:
+        self.schema = schema
         columns = [(name, column.dtype, column.meaning) for name, column in schema.items()]
         self._table = _core.TableWriter(path, columns)
         self._waiting: list[Part] = []
@@ -34,10 +34,11 @@ class TableFile:
         part = {name: columns[name] for name in self.schema}
         self._waiting.append(part)
         self._rows += rows_of(part[next(iter(self.schema))])
-        if self._rows >= self._group_rows:
-            whole = self._rows // self._group_rows * self._group_rows
+        if self._rows >= GROUP_ROWS:
+            whole = self._rows // GROUP_ROWS * GROUP_ROWS
             left = self._write_groups(whole)
-            self._waiting, self._rows = [left], self._rows - whole
+            self._rows -= whole
+            self._waiting = [left] if self._rows else []  # columns without rows would keep those of the group
 
     def write_all(self, columns: Mapping[str, ColumnData]) -> None:
         """Add all rows of a table, part by part if it has parts."""
@@ -47,8 +48,8 @@ class TableFile:
     def _write_groups(self, rows: int) -> Part:
         """Write full groups of the waiting rows; return the others."""
         columns = {name: joined([part[name] for part in self._waiting]) for name in self.schema}
-        for start in range(0, rows, self._group_rows):
-            stop = min(start + self._group_rows, rows)
+        for start in range(0, rows, GROUP_ROWS):
+            stop = min(start + GROUP_ROWS, rows)
             cells = [
                 _cells(cut(columns[name], start, stop), described.dtype)
                 for name, described in self.schema.items()

@@ -13,7 +13,7 @@ from kvcache_sim.serving.router.in_core import CoreRule, rule_in_core
 from kvcache_sim.workload.trace import NOT_GIVEN
 
 #: Requests passed to the core at a time.
-_AT_A_TIME = 1 << 14
+_AT_A_TIME = 1 << 12
 
 
 def open_front_door(cluster: Cluster) -> bool:

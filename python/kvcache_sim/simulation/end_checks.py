@@ -11,6 +11,8 @@ from kvcache_sim.base.tiers import COMPUTE, KV_SOURCES, STAGING
 from kvcache_sim.cache.pool import PoolNode
 from kvcache_sim.channels.channel import Link
 from kvcache_sim.metrics.columns import FETCH_PARTS, TTFT_PARTS
+from kvcache_sim.metrics.parts import arrays_of
+from kvcache_sim.metrics.request_totals import ChosenRows
 from kvcache_sim.metrics.run import ColumnData
 from kvcache_sim.serving.replica.contract import MeasuredReplica
 from kvcache_sim.simulation.measured import busy_until_ns
@@ -18,8 +20,8 @@ from kvcache_sim.simulation.measured import busy_until_ns
 
 def check_rows(rows: Mapping[str, ColumnData]) -> None:
     """Raise InvariantError unless I6 and the sums of I8 hold in every row of a finished request."""
-    done = np.asarray(rows["status"]) == 0
-    column = {name: np.asarray(data)[done] for name, data in rows.items() if isinstance(data, np.ndarray)}
+    columns = arrays_of(rows)
+    column = ChosenRows(columns, columns["status"] == 0)
     ttft = column["first_token_ns"] - column["arrival_ns"]
     if any((column[f"{part}_ns"] < 0).any() for part in (*TTFT_PARTS, *FETCH_PARTS)):
         raise InvariantError("I6: a part of TTFT is negative")

@@ -9,7 +9,6 @@ from typing import Any
 
 from kvcache_sim.extras.live.arrivals import LAG_COLUMNS, ArrivalLog
 from kvcache_sim.extras.live.fleet import Fleet
-from kvcache_sim.metrics.parts import LIVE_GROUP_ROWS
 from kvcache_sim.metrics.run_directory import RunDirectory
 from kvcache_sim.metrics.run_tables import RunTables
 from kvcache_sim.scenario.execute import Execution, store, summarized
@@ -45,10 +44,10 @@ class Keeping:
         self._measured = measured_requests(scenario, None)
         self._tables = RunTables(directory, self._measured, is_live=True)
         recorder = fleet.simulation.recorder
-        recorder.stream_events(self._tables.take_events, LIVE_GROUP_ROWS)
+        recorder.stream_events(self._tables.take_events)
         assert self._tables.digest is not None
-        recorder.stream_rows(self._tables.take_rows, self._tables.digest, LIVE_GROUP_ROWS)
-        self.log = ArrivalLog(directory.rows(ARRIVALS), directory.table("lag", LAG_COLUMNS, LIVE_GROUP_ROWS))
+        recorder.stream_rows(self._tables.take_rows, self._tables.digest)
+        self.log = ArrivalLog(directory.rows(ARRIVALS), directory.table("lag", LAG_COLUMNS))
         fleet.witnesses.append(self.log)
 
     def end(self, argv: Sequence[str]) -> dict[str, Any]:
