@@ -70,6 +70,17 @@ def test_only_requests_that_share_a_block_wait_for_it(block):
     assert alone.requests["queue_ns"].tolist() == [0, 0]
 
 
+@pytest.mark.parametrize("kept", [0, 1, 2, 3])
+def test_a_block_within_an_id_is_waited_for_too(kept):
+    """Ids of two blocks: of the first prompt's four, the second leaves some; two then share those it drove out."""
+    rows = [list("ab"), list("wxyz"), list("abc"), list("abd")]
+    trace = trace_of(rows, block_size=16, arrival_ns=[0, 50 * MS, 100 * MS, 100 * MS])
+    settings = pools("b", tiers=(8 + kept,), duplicate_prefill="wait")
+    settings = replace(settings, cache=replace(settings.cache, block_size_tokens=8))
+    done = agree(settings, trace).requests
+    assert done["cached_prefix_length_used"].tolist() == [0, 0, 8 * kept, 32]
+
+
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_paused_sessions_come_up_from_other_machines_as_in_the_specification(seed):
     settings = reading_each_other(machines=2, prefetch="session", prefetch_lead_ns=50 * MS)
