@@ -241,6 +241,8 @@ def test_tokens_of_a_pool_by_release():
     # one batch in flight, and a request shorter than its window
     assert blocks_of_request(layout, 1_000, Demand(max_num_batched_tokens=64, batches_in_flight=1)) == 63 + 13
     assert blocks_of_request(layout, 100, Demand()) == 7 + 8
+    # of five groups the smallest blocks count, of 4 tokens
+    assert logged_tokens(kv_layout(FLASH), 104, 1_000, Demand((0, 9, 0), 64)) == 104 // 5 * 4
 
 
 def test_a_chunk_counts_without_a_block_more():

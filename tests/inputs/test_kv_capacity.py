@@ -10,16 +10,9 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
-from kvcache_sim.base.errors import UsageError
 from kvcache_sim.model.engine_memory import rank_weights_bytes, stage_layers
 from kvcache_sim.model.gpus import load_gpu
-from kvcache_sim.model.kv_capacity import (
-    EngineMemory,
-    KvCapacity,
-    kv_blocks,
-    kv_capacity_bytes,
-    loaded_weights_bytes,
-)
+from kvcache_sim.model.kv_capacity import EngineMemory, KvCapacity, loaded_weights_bytes
 from kvcache_sim.model.model_file import load_model
 from kvcache_sim.model.releases import Subject, parse_release, parse_version
 from kvcache_sim.model.sglang_memory import default_fraction, prefill_graphs
@@ -298,67 +291,6 @@ def fraction(release: str, gpu: str, tp: int, chunk: int, **settings: object) ->
 )
 def test_sglangs_default_share(share, release, gpu, tp, chunk):
     assert fraction(release, gpu, tp, chunk) == pytest.approx(share, abs=1e-6)
-
-
-@pytest.mark.parametrize(
-    ("release", "mib", "tp", "chunk", "kept"),
-    [
-        ("0.4.6", 81_920, 3, 8192, 0.13 * 81_920),
-        ("0.4.6", 81_921, 3, 8192, 13_312),
-        ("0.4.6.post5", 81_920, 8, 8192, 0.19 * 81_920),
-        ("0.4.6.post5", 98_304, 8, 8192, 0.12 * 98_304),
-        ("0.4.6.post5", 98_305, 8, 8192, 18_432),
-        ("0.4.6.post5", 262_144, 8, 8192, 0.12 * (262_144 - 49_152)),
-        ("0.4.8", 35_839, 2, 8192, 1024 * 3.0),
-        ("0.4.8", 35_840, 2, 8192, 1024 * 10.5),
-        ("0.4.8", 92_160, 2, 8192, 1024 * 13.0),
-        ("0.4.8", 163_840, 2, 8192, 1024 * 32.0),
-        ("0.5.9", 61_440, 1, 100, 512 + 1.5 * 2048 + 2 * 256 + 128),  # a chunk counts as 2,048 at least
-        ("0.5.9", 61_440, 1, 3000, 512 + 1.5 * 3000 + 2 * 256 + 128),
-        ("0.5.9", 61_441, 1, 3000, 10_240),
-    ],
-)
-def test_sglang_keeps_by_classes_of_memory(release, mib, tp, chunk, kept):
-    """Each class at its limit, and one MiB beyond it."""
-    gpu = with_fields(load_gpu("h100"), driver_memory_mib=mib, reported_memory_bytes=mib << 20)
-    engine = EngineMemory(max_num_batched_tokens=chunk, release=parse_release(f"sglang@{release}"))
-    share = default_fraction(gpu, Subject("own", gpu.usable_bytes, tp), engine)
-    assert share == pytest.approx(1 - kept / mib, abs=5.1e-4 if release == "0.5.9" else 1e-9)
-
-
-def test_graphs_are_of_as_many_sizes_as_sequences_and_tokens_allow():
-    """Mixed ones to twice the sequences, 512 tokens or the budget, decodes to the sequences: equal steps a size."""
-    counted = {(256, 8192): 51 + 35, (100, 8192): 28 + 15, (300, 8192): 51 + 37, (256, 64): 22, (40, 64): 19}
-    release, per_size = parse_release("vllm@0.20.0"), []
-    sizes = {}
-    for (sequences, tokens), count in counted.items():
-        engine = EngineMemory(0.9, tokens, sequences, release=release)
-        sizes[count] = kv_capacity(load_model("qwen3-32b"), load_gpu("h100"), 2, engine).graphs.size_bytes
-    first, *others = sorted(sizes)
-    for count in others:
-        per_size.append((sizes[count] - sizes[first]) / (count - first))
-    assert max(per_size) - min(per_size) < 2
-    assert min(per_size) > 0
-
-
-def test_weights_that_fill_the_share_leave_no_start_and_one_block_is_enough():
-    model = dense(4, 64, 4, 4, 16, 128, 1_000)
-    weights = rank_weights_bytes(model, 1, 1, 1)
-    for more in (0, 1):
-        gpu = with_fields(load_gpu("h100"), memory_bytes=weights + more, reported_memory_bytes=weights + more)
-        for find in (
-            lambda gpu=gpu: kv_capacity(model, gpu, 1, EngineMemory(1.0)),
-            lambda gpu=gpu: kv_capacity_bytes(model, gpu, 1, 1.0),
-        ):
-            if more:
-                find()
-                continue
-            with pytest.raises(UsageError, match="does not fit"):
-                find()
-    room = kv_capacity(model, load_gpu("h100"), 1, EngineMemory(kv_cache_memory_bytes=99))
-    assert [kv_blocks("m", room, size) for size in (49, 50, 99)] == [2, 1, 1]
-    with pytest.raises(UsageError, match="no memory for a KV block"):
-        kv_blocks("m", room, 100)
 
 
 def test_sglang_keeps_more_for_ranks_of_attention_and_drafts():
