@@ -161,6 +161,9 @@ def test_rates_offered_in_a_part_are_those_of_its_own_jobs(jobs, one, other):
     assert part.jobs == len(part.needed)
 
 
+NO_SERIES = Parts(("time_ns", "name", "value"), lambda: iter(()))
+
+
 @st.composite
 def filling_tiers(draw):
     """Return samples of two machines and three tiers, one unbounded, in parts; and when the bounded ones are full."""
@@ -204,6 +207,33 @@ def test_a_run_has_settled_once_its_rate_is_steady_and_its_tiers_full_in_its_fir
     begin = starts[-1] if settled is None else next((k for k in starts if k >= settled), starts[-1])
     assert (said["settled"], said["from_request"]) == (settled is not None, begin)
     assert totals.arrived == count - begin
+
+
+@pytest.mark.parametrize(
+    ("count", "cached", "measure", "says"),
+    [
+        (1000, lambda k: 50 * (k >= 100), Measure(), "the first 10"),
+        (1000, lambda k: 50 * (k >= 100), Measure(Edge(auto=True)), ""),
+        (1000, lambda k: 50, Measure(), ""),
+        (1000, lambda k: k // 10, Measure(), "still changing"),
+        (1000, lambda k: k // 10, Measure(Edge(auto=True)), "still changing"),
+        (999, lambda k: k // 10, Measure(), ""),
+        # a quarter whose rate is 3 % lower counts, and half a point apart does not
+        (1000, lambda k: 50 - 7 * (k < 60), Measure(), "the first "),
+        (1000, lambda k: 50 - 6 * (k < 60), Measure(), ""),
+        (1000, lambda k: 5 - (k < 120), Measure(), ""),
+    ],
+)
+def test_a_beginning_that_fills_tiers_and_a_trend_are_remarked(count, cached, measure, says):
+    arrivals = [10 * k for k in range(count)]
+    columns = {"arrival_ns": arrivals, "first_token_ns": arrivals, "finish_ns": arrivals}
+    hits = [cached(k) for k in range(count)]
+    run = made_run(count, NO_SERIES, **columns, input_tokens=[100] * count, cached_prefix_length_used=hits)
+    own = MeasuredRequests(4, measure, trace_of([[k] for k in range(count)], arrival_ns=arrivals))
+    own.add(run.requests)
+    remarks = own.chosen(run)[3]
+    assert len(remarks) == bool(says)
+    assert says in "".join(remarks)
 
 
 def test_without_requests_all_are_measured_unless_a_part_is_left_out():

@@ -68,3 +68,11 @@ def test_samples_are_even_in_time_and_see_all_that_has_happened(overrides, lost_
     assert grown is (lost_ns is None), "links between machines are created by their first use"
     if lost_ns is None:
         assert sum(made.values()) == pytest.approx(rows["output_tokens"].sum(), rel=0.05)
+
+
+def test_a_channel_that_is_booked_ahead_is_busy_up_to_now_at_most():
+    """Loads of half a minute's bytes wait for it: it is busy for nearly all of the time, and never for more."""
+    _, samples = sampled("channels.cpu-to-gpu.bandwidth=30MB/s")
+    busy = [(at_ns, own[-1, "channel.cpu-to-gpu-0.busy_ns"]) for at_ns, own in samples.items()]
+    assert all(busy_ns <= at_ns for at_ns, busy_ns in busy)
+    assert max(busy_ns / at_ns for at_ns, busy_ns in busy if at_ns) > 0.9

@@ -122,7 +122,11 @@ def test_bursts_with_idle_time_between_them():
     few = np.concatenate(
         [np.arange(900.0), 900 + 0.001 * np.arange(300)]
     )  # a quarter waits for most of it all
-    assert state_of(few, waits_s(few, SERVICE_S))[0]
+    found, figures = state_of(few, waits_s(few, SERVICE_S))
+    assert found
+    for factor, expected in ((0.95, False), (1.05, True)):  # the median waits at no rate
+        faster = few * figures["arrived_per_s"] / (factor * figures["holds_per_s"])
+        assert state_of(faster, waits_s(faster, SERVICE_S))[0] is expected
     rare = np.concatenate([np.arange(900.0), 900 + 0.01 * np.arange(100)])  # a tenth of the requests wait
     assert not state_of(rare, waits_s(rare, SERVICE_S))[0]
 
