@@ -129,15 +129,17 @@ def test_a_data_parallel_balancer_counts_arrivals(monkeypatch):
 
 
 def test_sglang_reports_prompts_and_every_fortieth_decode(monkeypatch):
-    """One slot: from 10 ms on a request waits, which the 40th step of decoding reports, 80.16 ms after 0."""
+    """One slot: from 10 ms on a request waits, which the 40th step of decoding reports, 80.16 ms after 0.
+
+    The 160th reports five; the first request ends 400 ms after 0, and the next prompt reports the four behind it.
+    """
     seen = spied(monkeypatch)
     settings = pools("b", tiers=(100,), max_num_seqs=1, scheduler="sglang")
     settings = replace(settings, cache=replace(settings.cache, semantics="sglang"), router=LLM_D)
-    simulate(
-        settings, requests((0, 16, 200), (10, 16, 9), (30, 16, 9), (79, 16, 9), (81, 16, 9), (158, 16, 9))
-    )
+    arrivals_ms = (10, 30, 79, 81, 158, 395, 405)
+    simulate(settings, requests((0, 16, 200), *((at_ms, 16, 9) for at_ms in arrivals_ms)))
     reported = [(report.waiting[0], report.running[0]) for _, report in seen]
-    assert reported == [(0, 0), (0, 1), (0, 1), (0, 1), (2, 1), (2, 1)]
+    assert reported == [(0, 0), (0, 1), (0, 1), (0, 1), (2, 1), (2, 1), (5, 1), (5, 1)]
 
 
 def test_a_last_part_without_an_id_is_no_other_prompts():

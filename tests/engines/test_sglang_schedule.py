@@ -189,6 +189,7 @@ def test_a_retracted_prompt_that_stays_in_the_tree_is_found_again():
     """
     rows, log = two_that_do_not_fit((10, 10), 60, answer=30)
     assert rows["preemptions"].tolist() == [0, 1]
+    assert rows["recomputed_tokens"].tolist() == [0, 30 - 10]
     assert log.admissions == [(0, 0, 0), (1, 1, 0), (31, 1, 10)]
     assert [line[1:3] for line in log.steps] == [
         *[(10, 0), (10, 0)],

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim.metrics.columns import OUTCOMES
-from kvcache_sim.metrics.prefix_cache import PrefixCacheTotals
+from kvcache_sim.metrics.prefix_cache import PrefixCacheTotals, medians_of_equal_length
 from kvcache_sim.metrics.prefix_entries import prefix_entries
 from kvcache_sim.metrics.run import CodedText
 from support.examples import examples
@@ -145,3 +145,14 @@ def test_entries_of_the_prefix_store_are_those_of_a_plain_tree(drawn):
     columns = ("machine", "length", "prefix_hash", "reference_count", "last_access_ns", "hits", "request")
     assert list(zip(*(found[name].tolist() for name in columns), strict=True)) == expected
     assert found["blocks"].tolist() == [row[1] // 2 for row in expected]
+
+
+@pytest.mark.parametrize("missing", [0, 1])
+def test_medians_are_of_the_bucket_of_lengths_that_has_most_of_both(missing):
+    """1.25 to the powers 9 to 12 are 7.5, 9.3, 11.6 and 14.6: of 8 and 9, of 10 and 11, and of 12 to 14 tokens."""
+    groups = [(9, 70, 29, 9), (10, 15, 15, 2), (11, 15, 15 - missing, 4), (12, 29, 70, 9)]
+    columns = []
+    for tokens, hits, misses, ms in groups:
+        columns += [(tokens, 1, ms * 10**6)] * hits + [(tokens, 0, 3 * ms * 10**6)] * misses
+    found = medians_of_equal_length(*np.array(columns).T)
+    assert found == (None if missing else (10, 11, 30, 30, 3.0, 9.0))
