@@ -32,6 +32,7 @@ from engine_oracles import (  # noqa: E402
     sglang_stored_schedules,
     vllm_core,
     vllm_groups,
+    vllm_handovers,
     vllm_offload_group_schedules,
     vllm_offload_schedules,
     vllm_pools,
@@ -106,7 +107,7 @@ def _of_sglang(asked: type[sglang_schedules.Asked], streams: int, wheel: str = "
 
 
 def _offloads(driver: Any, streams: int, load: Callable[[Path], Any] = vllm_core.load) -> Recorded:
-    """Return the class of a driver of vLLM's scheduler above a tier, which is vLLM's own."""
+    """Return the class of a driver of vLLM's schedulers with a connector, which is vLLM's own."""
 
     def ours(seed: int) -> Figures:
         return vllm_offload_schedules.digests(driver.ours(driver.Drawn(seed)))
@@ -154,6 +155,7 @@ CLASSES = {
     "LMCache schedules": _offloads(lmcache_schedules, 12, lmcache_schedules.load)._replace(
         wheel="lmcache==0.5.6", needs=("sortedcontainers",)
     ),
+    "vLLM hand-overs": _offloads(vllm_handovers, 12),
 }
 
 

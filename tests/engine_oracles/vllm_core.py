@@ -66,6 +66,10 @@ REAL = frozenset(
             for name in (
                 "base",
                 "lmcache_connector",
+                "nixl.base_scheduler",
+                "nixl.connector",
+                "nixl.metadata",
+                "nixl.pull_scheduler",
                 "offloading.common",
                 "offloading.config",
                 "offloading.events",
@@ -120,7 +124,9 @@ FOUND = Fields(HIT=True, HIT_PENDING=None)
 def load(wheel: Path) -> Real:
     """Import the classes from an unpacked wheel."""
     stubs.name_packages(wheel, *_PACKAGES)
-    stubs.name_packages(wheel, *_NAMED, _CONNECTOR, f"{_CONNECTOR}.offloading", kind=Named)
+    stubs.name_packages(
+        wheel, *_NAMED, _CONNECTOR, f"{_CONNECTOR}.offloading", f"{_CONNECTOR}.nixl", kind=Named
+    )
     finder = Finder(("torch", "vllm", "msgspec", "cbor2", "xxhash", "regex", "cloudpickle", "zmq"), REAL)
     sys.meta_path.insert(0, finder)
     sys.path.append(str(wheel))
@@ -130,6 +136,7 @@ def load(wheel: Path) -> Real:
     import vllm.envs
 
     vllm.envs.VLLM_PREFIX_CACHE_RETENTION_INTERVAL = None
+    vllm.envs.VLLM_NIXL_SIDE_CHANNEL_PORT = 5600
 
     torch.dtype = type("dtype", (str,), {})
     torch.bfloat16, torch.float32, torch.uint8 = map(torch.dtype, ("bf16", "fp32", "u8"))

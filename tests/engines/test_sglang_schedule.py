@@ -212,10 +212,10 @@ def test_the_tree_comes_with_the_scheduler():
     assert load_scenario(None, said).settings.cache.semantics == "sglang"
 
 
-def test_machines_with_roles_have_kvsims_own_scheduler():
+def test_machines_with_roles_have_another_scheduler():
     """SGLang's scheduler hands nothing over, whatever says that a machine only prefills."""
     text = "cache: {semantics: sglang}\nreplica: {scheduler: sglang}\ntiers: {gpu: {capacity: 99 blocks}}\n"
-    with pytest.raises(KvsimError, match="kvsim's own scheduler does that"):
+    with pytest.raises(KvsimError, match="kvsim's scheduler and vLLM's do that"):
         load("cluster.machines=2", "machines[0].role=prefill", text=text)
     settings = load("cluster.machines=2", text=text).settings
     machines = (replace(settings.machines[0], role="prefill"), settings.machines[1])

@@ -159,8 +159,8 @@ def _scheduler(model: ScenarioModel, replica: ReplicaSection) -> Iterator[tuple[
     if model.cache.semantics != replica.scheduler or model.cache.accounting != "detailed":
         yield "scheduler", _OWN_CACHE[replica.scheduler]
     roles = any(machine.get("role", "both") != "both" for machine in model.machines)
-    if model.pools.prefill or model.pools.decode or roles:
-        yield "scheduler", "requests are handed over between machines: kvsim's own scheduler does that"
+    if replica.scheduler == "sglang" and (model.pools.prefill or model.pools.decode or roles):
+        yield "scheduler", "requests are handed over between machines: kvsim's scheduler and vLLM's do that"
     yield from _limits(replica)
     if replica.queue_order not in _ORDERS[replica.scheduler]:
         yield "queue_order", _OWN_ORDER[replica.scheduler]

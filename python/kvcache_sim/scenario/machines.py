@@ -21,11 +21,12 @@ from kvcache_sim.scenario.gpu_memory import (
 )
 from kvcache_sim.scenario.idle import Contradiction, Finding
 from kvcache_sim.scenario.release_defaults import with_release, with_running_requests
-from kvcache_sim.scenario.schema import MachineSection, ScenarioModel
+from kvcache_sim.scenario.schema import MachineSection, ScenarioModel, by_event
 from kvcache_sim.scenario.section import changed
 from kvcache_sim.scenario.token_capacities import tiers_in_blocks
 from kvcache_sim.scenario.validation import check
 from kvcache_sim.scenario.yaml_tree import Path, Tree
+from kvcache_sim.serving.handover import of_vllm
 from kvcache_sim.serving.handover.rules import ALWAYS, RULES
 from kvcache_sim.serving.router.registry import can_advise, needs_of
 from kvcache_sim.serving.settings import Role
@@ -166,9 +167,31 @@ def of_roles(model: ScenarioModel, machines: Sequence[MachineSection]) -> Iterat
     if model.handover.router != "least-loaded" and len(machines) - roles.count("prefill") == 1:
         yield ("handover", "router"), "one machine decodes"
     yield from _of_decision(model)
+    if any(machine.replica.scheduler == "vllm" for machine in machines):
+        yield from _of_vllm(model, machines)
     if model.handover.path == "via-cpu" and not all(machine.tiers.lower for machine in machines):
         why = f"KV is staged in the {TIERS[STAGING]} of both machines: add tiers.{TIERS[STAGING]}"
         yield ("handover", "path"), why
+
+
+def _of_vllm(model: ScenarioModel, machines: Sequence[MachineSection]) -> Iterator[Finding]:
+    """Yield what hand-overs under vLLM's own scheduler do not have."""
+    if any(machine.replica.scheduler != "vllm" for machine in machines):
+        yield Contradiction(("replica", "scheduler"), of_vllm.ONE_SCHEDULER)
+    how = model.handover
+    for key, why in of_vllm.refused_values(path=how.path, transfer=how.transfer, first_token=how.first_token):
+        yield Contradiction(("handover", key), why)
+    for machine in machines:
+        if (machine.replica.pp or 1) > 1:
+            yield Contradiction(("replica", "pp"), of_vllm.NO_STAGES)
+        if machine.tiers.lower:
+            yield Contradiction(("tiers", next(iter(machine.tiers.lower))), of_vllm.GPU_ALONE)
+        for key in of_vllm.QUEUE_BOUNDS:
+            if machine.role != "prefill" and getattr(machine.replica, key) is not None:
+                yield Contradiction(("replica", key), of_vllm.QUEUED_TWICE)
+    for name, channel in model.channels.items():
+        if by_event(channel):
+            yield Contradiction(("channels", name), of_vllm.IN_ORDER)
 
 
 def _of_decision(model: ScenarioModel) -> Iterator[Finding]:

@@ -10,6 +10,7 @@ from kvcache_sim.base.tiers import COMPUTE, TIERS
 from kvcache_sim.cache.settings import CacheSettings, FullHit, PrefixViewSettings, SessionViewSettings, Touch
 from kvcache_sim.cache.store_kinds import TREE, Ability, beyond_store, store_kind
 from kvcache_sim.channels.cluster import plain
+from kvcache_sim.serving.handover import of_vllm
 from kvcache_sim.serving.settings import ClusterSettings, MachineSettings
 
 
@@ -50,6 +51,7 @@ def _of_cluster(cluster: ClusterSettings) -> Iterator[tuple[str, str]]:
     if max(ranks) > 1 and (of_fleet.scaling or any(event.change != "drain" for event in of_fleet.events)):
         yield "membership", "machines are ranks of one engine, of which none can be missing"
     yield from _of_neighbors(cluster)
+    yield from _of_handover(cluster)
     if why := lacks.get(Ability.BLOCKS):
         if cluster.router.index_blocks is not None:
             yield "router.index_blocks", why
@@ -79,6 +81,32 @@ def _of_neighbors(cluster: ClusterSettings) -> Iterator[tuple[str, str]]:
         yield "handover.path", why
 
 
+def _of_handover(cluster: ClusterSettings) -> Iterator[tuple[str, str]]:
+    """Yield (setting, reason) for hand-overs under vLLM's own scheduler."""
+    schedulers = {machine.replica.scheduler for machine in cluster.machines}
+    hands_over = any(machine.role == "prefill" for machine in cluster.machines)
+    if not hands_over or "vllm" not in schedulers:
+        return
+    if len(schedulers) > 1:
+        yield "replica.scheduler", of_vllm.ONE_SCHEDULER
+    how = cluster.handover
+    refused = of_vllm.refused_values(path=how.path, transfer=how.transfer, first_token=how.first_token)
+    yield from ((f"handover.{key}", why) for key, why in refused)
+    if not plain(cluster.handover.network.default):
+        yield "handover.network", of_vllm.IN_ORDER
+
+
+def _of_role(where: str, machine: MachineSettings) -> Iterator[tuple[str, str]]:
+    """Yield (setting, reason) for a machine that hands over under vLLM's own scheduler."""
+    if machine.replica.stages > 1:
+        yield f"{where}.replica.stages", of_vllm.NO_STAGES
+    if len(machine.tiers) > 1:
+        yield f"{where}.tiers.{machine.tiers[1].name}", of_vllm.GPU_ALONE
+    for key in of_vllm.QUEUE_BOUNDS:
+        if machine.role != "prefill" and getattr(machine.replica, key) is not None:
+            yield f"{where}.replica.{key}", of_vllm.QUEUED_TWICE
+
+
 #: Engines with their own scheduler, by their names in settings.
 _ENGINES = {"vllm": "vLLM", "sglang": "SGLang"}
 
@@ -106,9 +134,10 @@ def _of_machine(where: str, machine: MachineSettings, cache: CacheSettings) -> I
             yield below, "below vLLM's scheduler no micro-batches run"
         if deeper := machine.tiers[1 + store_kind(cache).tiers_below(machine.replica.scheduler) :]:
             yield f"{where}.tiers.{deeper[0].name}", "no such tier below an engine's own scheduler"
-    if machine.replica.scheduler in _ENGINES and machine.role != "both":
-        scheduler = f"{_ENGINES[machine.replica.scheduler]}'s scheduler"
-        yield f"{where}.role: {machine.role}", f"{scheduler} serves whole requests here"
+    if machine.replica.scheduler == "sglang" and machine.role != "both":
+        yield f"{where}.role: {machine.role}", "SGLang's scheduler serves whole requests here"
+    if machine.replica.scheduler == "vllm" and machine.role != "both":
+        yield from _of_role(where, machine)
     if (why := lacks.get(Ability.LOWER_TIERS)) and len(machine.tiers) > 1:
         yield f"{where}.tiers.{machine.tiers[1].name}", why
     if (why := lacks.get(Ability.NO_BOUND)) and machine.tiers[0].capacity_blocks is None:

@@ -58,6 +58,10 @@ impl Engine {
             (_, Some(own)) => Self::Sglang(SglangScheduler::new(sglang(config, batch, own))),
             _ => return Ok(None),
         };
+        if config.role.hands_over() && !matches!(&engine, Self::Vllm(_)) {
+            let expected = "of engines' schedulers, vLLM's over its pool alone hands requests over";
+            return Err(PyValueError::new_err(expected));
+        }
         match (&engine, store) {
             (Self::Vllm(_), AnyStore::Pool(_))
             | (Self::VllmGroups(_), AnyStore::Groups(_))
@@ -112,4 +116,25 @@ macro_rules! scheduled {
     }};
 }
 
-pub(crate) use {scheduled, with_engine};
+/// Calls a method of the engine's scheduler that kvsim's own has not, at a time.
+macro_rules! with_desk {
+    ($engine:expr, $replica:expr, $store:expr, $now_ns:expr, $call:ident($value:expr)) => {{
+        let (replica, now_ns) = (&mut *$replica, $now_ns);
+        match $engine {
+            Some(Engine::Vllm(engine)) => {
+                let store = $crate::engine_of::own_cache($store);
+                engine.$call(
+                    &mut Desk {
+                        replica,
+                        store,
+                        now_ns,
+                    },
+                    $value,
+                )
+            }
+            _ => Ok(()),
+        }
+    }};
+}
+
+pub(crate) use {scheduled, with_desk, with_engine};

@@ -39,6 +39,8 @@ pub fn vllm(config: &ReplicaConfig, batch: &BatchConfig, own: VllmConfig) -> Vll
         async_scheduling: config.scheduling.async_scheduling,
         cache_enabled: batch.cache_enabled,
         cache_output: batch.cache_output,
+        is_producer: config.role.sends().is_some(),
+        is_consumer: config.role.receives().is_some(),
         ..own
     }
     .composed_as_released()

@@ -76,11 +76,14 @@ impl PyReplica {
             return self.replica.next_key();
         }
         let (time_ns, _) = self.next()?;
+        let copy = self.replica.next_copy();
+        let read = copy.filter(|&(ns, _)| ns == time_ns && self.replica.has_role());
+        let phase = read.map_or(Phase::Boundary, |_| Phase::Transfer);
         Some(EventKey {
             time_ns,
-            priority: Phase::Boundary.priority(),
+            priority: phase.priority(),
             machine: self.replica.machine(),
-            number: 0,
+            number: read.map_or(0, |(_, number)| number),
         })
     }
 

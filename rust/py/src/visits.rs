@@ -8,15 +8,15 @@ use kvsim_core::store::Store;
 use kvsim_core::transfers::Peers;
 use pyo3::prelude::*;
 
-use crate::engine_of::{scheduled, Engine};
+use crate::engine_of::{scheduled, with_desk, Engine};
 use crate::machine_store::{with_store, AnyStore};
 use crate::serving::PyReplica;
 
 impl PyReplica {
     /// Runs a task of the cluster at a time; the scheduler of an engine has no access to other machines.
     pub fn perform(&mut self, py: Python<'_>, task: Task, now_ns: u64) -> PyResult<Done> {
-        let answer = match (&self.engine, &task) {
-            (Some(_), &Task::RunUntil(until_ns)) => {
+        let answer = match (&self.engine, task) {
+            (Some(_), Task::RunUntil(until_ns)) => {
                 let engine = &mut self.engine;
                 with_store!(self, py, r, s => scheduled!(engine, r, s, now_ns, run(until_ns)))?;
                 false
@@ -26,14 +26,37 @@ impl PyReplica {
                 with_store!(self, py, r, s => scheduled!(engine, r, s, now_ns, run(now_ns)))?;
                 false
             }
-            (Some(_), &Task::Enqueue(slot)) => {
+            (Some(_), Task::Enqueue(slot)) => {
                 self.enqueue(py, slot, now_ns)?;
                 false
             }
-            (Some(_), &Task::Abort(request)) => self.gone(py, request, now_ns)?,
-            _ => return with_store!(self, py, r, s => r.perform(&mut Now::alone(s, now_ns), task)),
+            (Some(_), Task::Abort(request) | Task::AbortHandedOver(request)) => {
+                self.gone(py, request, now_ns)?
+            }
+            (Some(_), Task::RequestCapacity(incoming)) => {
+                let engine = &mut self.engine;
+                with_store!(self, py, r, s => with_desk!(engine, r, s, now_ns, receive(*incoming)))?;
+                false
+            }
+            (Some(_), Task::Release(slot, _)) => {
+                let engine = &mut self.engine;
+                with_store!(self, py, r, s => with_desk!(engine, r, s, now_ns, prompt_read(slot)))?;
+                false
+            }
+            (engine, task) => {
+                let has_engine = engine.is_some();
+                let done =
+                    with_store!(self, py, r, s => r.perform(&mut Now::alone(s, now_ns), task))?;
+                let next = if has_engine {
+                    self.next_key()
+                } else {
+                    done.next
+                };
+                return Ok(Done { next, ..done });
+            }
         };
         Ok(Done {
+            messages: self.replica.take_messages(),
             closed: self.replica.take_closed(),
             next: self.next_key(),
             answer,

@@ -1,5 +1,6 @@
 //! The trait of engines' own schedulers: queue, admission and steps.
 
+use super::messages::Incoming;
 use super::{Replica, Slot};
 use crate::store::contract::BlockStore;
 use crate::store::Answer;
@@ -22,6 +23,16 @@ pub trait EngineScheduler {
 
     /// Queues a request that has been looked up.
     fn enqueue(&mut self, desk: &mut Desk<'_, Self::Store>, slot: Slot) -> Answer<()>;
+
+    /// Takes a request whose prompt another machine has computed; an engine that decodes none is given none.
+    fn receive(&mut self, _: &mut Desk<'_, Self::Store>, _: Incoming) -> Answer<()> {
+        Ok(())
+    }
+
+    /// Notes that another machine has read a prompt that was computed here, or needs it no more.
+    fn prompt_read(&mut self, _: &mut Desk<'_, Self::Store>, _: Slot) -> Answer<()> {
+        Ok(())
+    }
 
     /// Aborts a request: a waiting request leaves at once, a running request at the end of its step.
     fn abort(&mut self, desk: &mut Desk<'_, Self::Store>, slot: Slot) -> Answer<()>;

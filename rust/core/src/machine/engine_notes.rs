@@ -24,7 +24,7 @@ pub(super) struct Cached {
 }
 
 impl<S: BlockStore> Desk<'_, S> {
-    fn at_work(&mut self) -> (&mut Replica, Now<'_>) {
+    pub(super) fn at_work(&mut self) -> (&mut Replica, Now<'_>) {
         (self.replica, Now::alone(self.store, self.now_ns))
     }
 
@@ -88,8 +88,8 @@ impl<S: BlockStore> Desk<'_, S> {
         }
     }
 
-    /// Applies the next end of a copy.
-    pub(super) fn next_copy(&mut self) -> Answer<()> {
+    /// Applies the next end of a copy; returns the request whose prompt is here with it, from another machine.
+    pub(super) fn next_copy(&mut self) -> Answer<Option<u32>> {
         let (replica, mut now) = self.at_work();
         replica.copy_of_engine(&mut now)
     }
@@ -184,17 +184,25 @@ impl Replica {
 
     /// Time of the next end of a copy, or of the alarm of one that is to be sent.
     pub(super) fn next_copy_ns(&self) -> Option<u64> {
-        self.mover.arrivals.next_numbered().map(|(ns, _)| ns)
+        self.next_copy().map(|(ns, _)| ns)
     }
 
-    /// Handles the next end of a copy, or the alarm of one that is to be sent.
-    pub(super) fn copy_of_engine(&mut self, now: &mut Now<'_>) -> Answer<()> {
+    /// Time and number of the next end of a copy.
+    pub fn next_copy(&self) -> Option<(u64, u64)> {
+        self.mover.arrivals.next_numbered()
+    }
+
+    /// Handles the next end of a copy, or the alarm of one that is to be sent. Returns the request whose prompt is here
+    /// with it, from another machine.
+    pub(super) fn copy_of_engine(&mut self, now: &mut Now<'_>) -> Answer<Option<u32>> {
         let next = self.mover.arrivals.pop().filter(|next| !next.is_alarm());
-        if let Some(arrival) = next.filter(|next| next.complete) {
-            self.mover.complete(now, arrival.transfer)?;
-            self.mover.forget(arrival.transfer);
-        }
-        Ok(())
+        let Some(arrival) = next.filter(|next| next.complete) else {
+            return Ok(None);
+        };
+        let came = self.mover.transfer(arrival.transfer).completes();
+        self.mover.complete(now, arrival.transfer)?;
+        self.mover.forget(arrival.transfer);
+        Ok(came.map(|id| self.handover.target.take(id).arrival.request))
     }
 
     /// Counts a finished step of an engine's own scheduler.

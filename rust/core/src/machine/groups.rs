@@ -23,17 +23,15 @@ impl Replica {
         let known_tokens = s.prefill_target_tokens();
         let groups = now.store.groups().expect("a store of cache groups");
         let asked = Newcomer {
-            claimed_blocks: 0,
             request: s.arrival.request,
             prompt_tokens: known_tokens,
             known_tokens,
-            least_cached_tokens: 0,
             matchable_blocks: self.config.matchable_blocks(known_tokens),
             step_tokens: self.batch.budget_left(),
             chunk_tokens: groups.max_num_batched_tokens(),
-            kept_blocks: 0,
             whole: true,
             steps_in_flight: 1,
+            ..Newcomer::default()
         };
         let (lease, hit_blocks, reserved_tokens) = match groups.admit(&asked, now.ns)? {
             Entry::Admitted {

@@ -248,6 +248,15 @@ pub struct Incoming {
     pub(super) pending_aborts: bool,
 }
 
+/// A hand-over of which a step begins the read.
+#[derive(Clone, Copy, Debug)]
+pub struct Reading {
+    /// Its number on this machine.
+    pub incoming: IncomingId,
+    /// Blocks to read; 0: its request is aborted, and the other machine is notified.
+    pub blocks: u64,
+}
+
 impl Incoming {
     /// A hand-over that has not requested blocks yet.
     pub fn new(

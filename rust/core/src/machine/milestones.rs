@@ -99,6 +99,9 @@ impl Replica {
             s.ttft.first_decode_ns += spent;
         }
         s.since_ns = now_ns;
+        if s.handover.prefill_machine.is_some() {
+            return;
+        }
         let (request, prompt_tokens) = (s.arrival.request, s.arrival.prompt_tokens);
         let expected_tokens = s.arrival.expected_prefill_tokens;
         self.prefill_load.take_out(prompt_tokens, expected_tokens);

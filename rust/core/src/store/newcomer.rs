@@ -26,6 +26,8 @@ pub struct Newcomer {
     pub whole: bool,
     /// Free blocks that prompts at work still need: it must leave them, if it first waits for a load.
     pub claimed_blocks: u64,
+    /// True if another machine has computed its prompt, which is read whole.
+    pub is_handed_over: bool,
     /// Maximum number of steps in flight: blocks that they read are kept until they finish.
     pub steps_in_flight: u64,
 }

@@ -4,8 +4,10 @@
 //! |---|---|
 //! | `sender` | computed prompts of a prefill machine, and the times of their layers |
 //! | `target` | a decode machine reserves blocks, first come, first served, and adds requests to its batch |
+//! | `engines` | the sides of engines' own schedulers |
 //! | `over_memory` | transfers down, over the wire and up, through the memory of both machines |
 
+mod engines;
 mod over_memory;
 mod sender;
 mod target;
@@ -53,6 +55,11 @@ impl Role {
             Self::Prefills(how) => Some(*how),
             _ => None,
         }
+    }
+
+    /// True if there are hand-overs from or to this machine.
+    pub fn hands_over(&self) -> bool {
+        *self != Self::Both
     }
 
     /// Settings of hand-overs to this machine, if there are any.

@@ -37,6 +37,15 @@ impl HandOverTarget {
         })
     }
 
+    pub(in crate::machine) fn keep(&mut self, incoming: Incoming) -> IncomingId {
+        self.incoming.keep(Some(incoming))
+    }
+
+    pub(in crate::machine) fn take(&mut self, id: IncomingId) -> Incoming {
+        let incoming = self.incoming.remove(id);
+        incoming.expect("a hand-over is complete once")
+    }
+
     pub(in crate::machine) fn of(&self, id: IncomingId) -> &Incoming {
         let incoming = self.incoming[id].as_ref();
         incoming.expect("a hand-over is kept until it is complete")
@@ -212,8 +221,7 @@ impl Replica {
         let Some(how) = self.config.role.receives() else {
             return Ok(());
         };
-        let incoming = self.handover.target.incoming.remove(id);
-        let incoming = incoming.expect("a hand-over is complete once");
+        let incoming = self.handover.target.take(id);
         let (request, lease) = (incoming.request, incoming.lease);
         let mut s = *request.expect("its prompt is computed before its KV is here");
         let lease = lease.expect("blocks were reserved for it");

@@ -84,7 +84,7 @@ impl<B: Blocks> VllmScheduler<B> {
         step: &mut Composition,
         slot: Slot,
     ) -> Answer<Entry> {
-        let has_tiers = desk.store.connector().is_some();
+        let waits_for_loads = desk.store.connector().is_some() || self.config.is_consumer;
         let config = &self.config;
         let s = &self.sequences[slot];
         let one_left = s.known - 1;
@@ -102,7 +102,8 @@ impl<B: Blocks> VllmScheduler<B> {
             chunk_tokens: config.chunk_tokens(),
             kept_blocks: self.kept_blocks(),
             whole: config.reserve_full_isl,
-            claimed_blocks: match has_tiers {
+            is_handed_over: s.held.incoming.is_some(),
+            claimed_blocks: match waits_for_loads {
                 true => self.claimed_blocks(desk.store),
                 false => 0,
             },
@@ -146,7 +147,7 @@ impl<B: Blocks> VllmScheduler<B> {
                 (s.held.load, s.held.claims, s.held.is_passed) = (Load::Runs, true, true);
                 (s.computed, s.held.found_tokens) = (hit_tokens, hit_tokens);
                 self.waits_for_load(slot);
-                desk.loads(slot);
+                self.loads(desk, slot);
             }
             _ => (),
         }
@@ -203,21 +204,27 @@ impl<B: Blocks> VllmScheduler<B> {
         (s.held.blocks, s.held.is_passed) = (config.blocks(end), false);
         (s.chunk, s.is_running) = (end - s.computed, true);
         s.held.claims |= end < s.known;
-        let is_loaded = std::mem::take(&mut s.held.load) != Load::None;
         let blocks = fit::<u32>(s.computed.div_ceil(config.block_size_tokens));
+        let is_loaded = std::mem::take(&mut s.held.load) != Load::None;
+        let is_first = !std::mem::replace(&mut s.was_admitted, true);
+        let is_here = is_loaded && self.config.is_consumer;
         let cached = Cached {
             blocks,
             lower_blocks: blocks - s.held.load_from,
             tokens: s.computed,
             found_tokens: s.held.found_tokens,
-            is_first: !std::mem::replace(&mut s.was_admitted, true),
+            is_first,
         };
         debug_assert!(is_loaded || s.held.brings || cached.lower_blocks == 0);
         s.key_step(config, desk.store, end.min(s.known))?;
         step.budget -= s.chunk;
         step.slots.push(slot);
         self.running.push(slot);
-        desk.admitted(slot, cached, &mut self.log);
+        if is_here {
+            desk.continues(slot, cached, &mut self.log);
+        } else {
+            desk.admitted(slot, cached, &mut self.log);
+        }
         Ok(())
     }
 }

@@ -66,15 +66,30 @@ pub trait Blocks: BlockStore {
     /// Admits a waiting request with its cached prefix, or changes nothing.
     fn admit(&mut self, asked: &Newcomer, config: &VllmConfig, now_ns: u64) -> Answer<Entry>;
 
-    /// Allocates blocks for a request whose load has ended; false if there are too few free blocks. A pool without tiers
-    /// has none.
-    fn admit_loaded(&mut self, _: &mut Sequence, _: Resumed, _: &VllmConfig) -> Answer<bool> {
-        Ok(false)
+    /// True if there are enough free blocks for a request whose load has ended.
+    fn fits_loaded(&self, s: &Sequence, asked: Resumed, config: &VllmConfig) -> bool {
+        let last = if config.reserve_full_isl {
+            s.known
+        } else {
+            asked.end
+        };
+        let lacking = config.blocks(last).saturating_sub(s.held.blocks);
+        lacking + asked.kept_blocks <= self.free_blocks()
     }
 
-    /// Blocks that a prompt at work, or whose load runs, still needs, of a pool above tiers.
-    fn claim(&self, _: &Sequence, _: &VllmConfig) -> u64 {
-        0
+    /// Allocates blocks for a request whose load has ended; false if there are too few free blocks.
+    fn admit_loaded(
+        &mut self,
+        s: &mut Sequence,
+        asked: Resumed,
+        config: &VllmConfig,
+    ) -> Answer<bool> {
+        Ok(self.fits_loaded(s, asked, config) && self.grow(s, asked.end, config, asked.now_ns)?)
+    }
+
+    /// Blocks that a prompt at work, or whose load runs, still needs.
+    fn claim(&self, s: &Sequence, config: &VllmConfig) -> u64 {
+        config.blocks(s.known).saturating_sub(s.held.blocks)
     }
 
     /// Allocates blocks for a running request up to `end` tokens; false if there are too few free blocks.
@@ -109,20 +124,31 @@ impl Blocks for PoolStore {
     fn admit(&mut self, asked: &Newcomer, config: &VllmConfig, now_ns: u64) -> Answer<Entry> {
         let hits = self.pool.peek(asked.request, asked.matchable_blocks);
         let cached = u64::from(hits) * config.block_size_tokens;
-        if cached < asked.least_cached_tokens {
+        if cached < asked.least_cached_tokens && !asked.is_handed_over {
             return Ok(Entry::NotYet);
         }
-        let end = asked.known_tokens.min(cached + asked.step_tokens);
+        let end = match asked.is_handed_over {
+            true => asked.known_tokens,
+            false => asked.known_tokens.min(cached + asked.step_tokens),
+        };
         let idle = u64::from(self.pool.idle_hits(asked.request, hits));
         let spare = self.spare_blocks() + u64::from(hits);
         let spare = spare.saturating_sub(idle + asked.kept_blocks);
         let blocks = config.blocks(end);
-        if blocks > spare || (asked.whole && config.blocks(asked.known_tokens) > spare) {
+        let claimed = asked.claimed_blocks * u64::from(asked.is_handed_over);
+        if blocks + claimed > spare || (asked.whole && config.blocks(asked.known_tokens) > spare) {
             return Ok(Entry::NoCapacity);
         }
         let lease = self.acquire(asked.request, hits)?;
         let lacking = LeaseBlocks::new(lease, blocks - u64::from(hits));
         self.reserve(&[lacking], now_ns)?;
+        if asked.is_handed_over {
+            return Ok(Entry::Loads {
+                lease,
+                hit_tokens: end,
+                in_pool_blocks: hits,
+            });
+        }
         Ok(Entry::Admitted {
             lease,
             hit_blocks: hits,

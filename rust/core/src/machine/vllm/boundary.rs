@@ -1,6 +1,7 @@
 //! Steps one after another, or decided while the previous step is computed.
 
 use super::super::engine::{Desk, EngineScheduler};
+use super::super::messages::Incoming;
 use super::super::{Replica, Slot};
 use super::blocks::Blocks;
 use super::sequence::Sequence;
@@ -21,13 +22,21 @@ impl<B: Blocks> EngineScheduler for VllmScheduler<B> {
             desk.turned_away(slot);
             return Ok(());
         }
-        let sequence = Sequence::new(&desk.replica.requests[slot]);
-        self.sequences.put(slot, sequence);
-        self.waiting.push(slot, &mut self.sequences[slot]);
+        let mut sequence = Sequence::new(&desk.replica.requests[slot]);
+        if desk.replica.hands_over(slot) {
+            sequence.total = sequence.prompt + 1;
+        }
+        self.queue(desk, slot, sequence)
+    }
+
+    fn receive(&mut self, desk: &mut Desk<'_, B>, incoming: Incoming) -> Answer<()> {
+        self.handed_over(desk, incoming)
+    }
+
+    fn prompt_read(&mut self, desk: &mut Desk<'_, B>, slot: Slot) -> Answer<()> {
+        self.remote.read.push(slot);
         if self.steps.flight.is_none() {
             self.boundary_ns.get_or_insert(desk.now_ns);
-        } else if self.waiting.first() == Some(slot) || !self.refused || self.config.is_adaptive() {
-            self.end_step_run(desk)?;
         }
         Ok(())
     }
@@ -37,8 +46,11 @@ impl<B: Blocks> EngineScheduler for VllmScheduler<B> {
         self.cut_step_run(desk)?;
         let sequence = self.sequences.get(slot);
         if sequence.is_some_and(|s| self.waiting.remove(slot, s)) {
-            self.end_waiting(desk.store, slot)?;
+            self.end_waiting(desk.store, slot, desk.now_ns)?;
             self.leave(desk, slot);
+            if self.steps.flight.is_none() && !self.remote.hands_nothing_over() {
+                self.boundary_ns.get_or_insert(desk.now_ns);
+            }
             return Ok(());
         }
         self.aborted.push(slot);
@@ -119,7 +131,8 @@ impl<B: Blocks> EngineScheduler for VllmScheduler<B> {
     }
 
     fn copy_ended(&mut self, desk: &mut Desk<'_, B>) -> Answer<()> {
-        desk.next_copy()?;
+        let came = desk.next_copy()?;
+        self.remote.came.extend(came);
         self.send_late_loads(desk)?;
         if self.steps.flight.is_none() {
             self.boundary_ns.get_or_insert(desk.now_ns);
@@ -133,6 +146,23 @@ impl<B: Blocks> EngineScheduler for VllmScheduler<B> {
 }
 
 impl<B: Blocks> VllmScheduler<B> {
+    /// Queues a request that has come; the step in flight may then be the last of its kind.
+    pub(super) fn queue(
+        &mut self,
+        desk: &mut Desk<'_, B>,
+        slot: Slot,
+        sequence: Sequence,
+    ) -> Answer<()> {
+        self.sequences.put(slot, sequence);
+        self.waiting.push(slot, &mut self.sequences[slot]);
+        if self.steps.flight.is_none() {
+            self.boundary_ns.get_or_insert(desk.now_ns);
+        } else if self.waiting.first() == Some(slot) || !self.refused || self.config.is_adaptive() {
+            self.end_step_run(desk)?;
+        }
+        Ok(())
+    }
+
     /// Starts a step on an idle GPU, if there are requests. Returns true if the launch takes time; the next step is
     /// decided after the launch.
     fn starts(&mut self, desk: &mut Desk<'_, B>) -> Answer<bool> {
@@ -164,7 +194,8 @@ impl<B: Blocks> VllmScheduler<B> {
 
     /// Decides the next step, which may be empty; `None` if there are no requests.
     pub(super) fn next_step(&mut self, desk: &mut Desk<'_, B>) -> Answer<Option<Step>> {
-        if self.running.is_empty() && self.not_running() == 0 && !desk.store.has_ended() {
+        let requests = self.running.len() + self.not_running();
+        if requests == 0 && !desk.store.has_ended() && self.remote.hands_nothing_over() {
             return Ok(None);
         }
         self.steps.decided += 1;

@@ -9,7 +9,8 @@
 //! | `running` | the running requests' share of a step, and preemption |
 //! | `blocks` | the pool that it allocates from: of one cache group, or of several |
 //! | `admission` | admission of waiting requests |
-//! | `remote` | requests that wait for KV from a lower tier, and the copies of steps |
+//! | `remote` | requests that wait for KV from elsewhere, and the copies of steps |
+//! | `handover` | prompts that another machine decodes, or has computed |
 //! | `tiered` | the pool above an engine's tiers |
 //! | `step` | the tokens and the requests of a step |
 //! | `outputs` | the tokens that a step's end brings |
@@ -26,6 +27,7 @@ mod admission;
 mod blocks;
 mod boundary;
 mod cadence;
+mod handover;
 mod limits;
 mod outputs;
 mod pace;

@@ -10,7 +10,7 @@ use crate::store::Answer;
 impl<B: Blocks> VllmScheduler<B> {
     /// Ends a step: a request with all its known tokens computed gets one more; the last token finishes its request.
     pub(super) fn step_ended(&mut self, desk: &mut Desk<'_, B>, step: &Step) -> Answer<()> {
-        self.release_written(desk.store, step)?;
+        self.release_written(desk.store, step, desk.now_ns)?;
         for &part in &step.scheduled {
             self.part_ended(desk, part)?;
         }
@@ -33,7 +33,8 @@ impl<B: Blocks> VllmScheduler<B> {
             }
             return Ok(());
         }
-        if !part.brings_token {
+        // a prompt that was preempted while its last step ran has no blocks to be read: it is computed again
+        if !part.brings_token || (stale && self.config.is_producer) {
             return Ok(());
         }
         self.fruitless = 0;
@@ -49,6 +50,10 @@ impl<B: Blocks> VllmScheduler<B> {
             }
         }
         let done = s.known == s.total;
+        if done && desk.replica.hands_over(part.slot) {
+            self.hand_over(desk, part.slot);
+            return Ok(());
+        }
         let before_ns = s.last_token_ns.replace(desk.now_ns);
         desk.token(part.slot, before_ns);
         if done {
@@ -72,7 +77,7 @@ impl<B: Blocks> VllmScheduler<B> {
             self.running.retain(|&running| running != slot);
             return Ok(());
         }
-        self.end_waiting(store, slot)
+        self.end_waiting(store, slot, now_ns)
     }
 
     /// Records that a request has ended; its slot is free once no step in flight contains it.

@@ -1,5 +1,5 @@
-//! Requests that wait for KV from a lower tier, and the copies of steps (`WAITING_FOR_REMOTE_KVS`, and the worker of
-//! `OffloadingConnector`).
+//! Requests that wait for KV from a lower tier or another machine, and the copies of steps (`WAITING_FOR_REMOTE_KVS`,
+//! and the worker of `OffloadingConnector`).
 //!
 //! A step's stores are sent when the next step begins, its loads when it begins; copies that have ended are reported
 //! at the end of a step. Blocks that steps in flight write are released at the end of these steps.
@@ -7,6 +7,7 @@
 use std::collections::VecDeque;
 
 use super::super::engine::Desk;
+use super::super::messages::Reading;
 use super::super::Slot;
 use super::blocks::Blocks;
 use super::sequence::Load;
@@ -32,6 +33,14 @@ pub(super) struct Remote {
     ended: u64,
     /// Leases to release, each with the step that must have ended.
     releases: VecDeque<(u64, LeaseId)>,
+    /// Hand-overs whose read the next step begins.
+    pub readings: Vec<Reading>,
+    /// Requests whose prompt has been read from another machine since the last step ended.
+    pub came: Vec<u32>,
+    /// Computed prompts that other machines read, and their leases.
+    pub unread: Vec<(Slot, LeaseId)>,
+    /// Those that have been read since the last step ended.
+    pub read: Vec<Slot>,
 }
 
 impl Remote {
@@ -44,12 +53,22 @@ impl Remote {
             decided: 0,
             ended: 0,
             releases: VecDeque::new(),
+            readings: Vec::new(),
+            came: Vec::new(),
+            unread: Vec::new(),
+            read: Vec::new(),
         }
     }
 
     /// True if no request holds blocks without running, and no copy is to be sent.
     pub fn is_quiet(&self) -> bool {
-        self.holding.is_empty() && self.unsent.is_empty() && self.releases.is_empty()
+        let copies = self.unsent.is_empty() && self.orphans.is_empty();
+        self.holding.is_empty() && self.releases.is_empty() && copies && self.hands_nothing_over()
+    }
+
+    /// True if there is no hand-over to begin or to end.
+    pub fn hands_nothing_over(&self) -> bool {
+        self.readings.is_empty() && self.unread.is_empty()
     }
 }
 
@@ -67,10 +86,11 @@ impl<B: Blocks> VllmScheduler<B> {
 
     /// Decides the copies of a step that has been composed.
     pub(super) fn decide_copies(&mut self, desk: &mut Desk<'_, B>, step: &mut Step) -> Answer<()> {
+        self.remote.decided += u64::from(!step.is_empty());
+        step.readings = std::mem::take(&mut self.remote.readings);
         let Some(connector) = desk.store.connector() else {
             return Ok(());
         };
-        self.remote.decided += u64::from(!step.is_empty());
         let parts = step.scheduled.iter().map(|part| {
             let s = &self.sequences[part.slot];
             Scheduled {
@@ -86,10 +106,25 @@ impl<B: Blocks> VllmScheduler<B> {
 
     /// Lets a step begin: sends what is to be sent, and delays it until the copies that it waits for have ended.
     pub(super) fn begin_copies(&mut self, desk: &mut Desk<'_, B>, step: &mut Step) -> Answer<()> {
-        let Some(connector) = desk.store.connector() else {
-            return Ok(());
-        };
-        let is_charged = !step.is_empty() && !connector.waits_for_copies();
+        for reading in std::mem::take(&mut step.readings) {
+            desk.read(reading)?;
+        }
+        let mut is_charged = !step.is_empty();
+        if let Some(connector) = desk.store.connector() {
+            is_charged &= !connector.waits_for_copies();
+            self.begin_tiers(desk, step)?;
+        }
+        if let Some(copies) = desk.replica.mover.copies.as_mut().filter(|_| is_charged) {
+            let paid_ns = copies.take(step.begin_ns);
+            step.end_ns += paid_ns;
+            step.computed_ns += paid_ns;
+            copies.step_started(step.end_ns);
+        }
+        Ok(())
+    }
+
+    /// The same of the copies from and to tiers.
+    fn begin_tiers(&mut self, desk: &mut Desk<'_, B>, step: &mut Step) -> Answer<()> {
         let StepCopies {
             stores,
             loads,
@@ -113,12 +148,6 @@ impl<B: Blocks> VllmScheduler<B> {
             self.remote.late = Some((waits_ns, loads));
         }
         self.load_first(desk, step, &first)?;
-        if let Some(copies) = desk.replica.mover.copies.as_mut().filter(|_| is_charged) {
-            let paid_ns = copies.take(step.begin_ns);
-            step.end_ns += paid_ns;
-            step.computed_ns += paid_ns;
-            copies.step_started(step.end_ns);
-        }
         Ok(())
     }
 
@@ -199,10 +228,12 @@ impl<B: Blocks> VllmScheduler<B> {
     }
 
     /// Releases blocks that the ended step was the last to write; before its tokens are handed over.
-    pub(super) fn release_written(&mut self, store: &mut B, step: &Step) -> Answer<()> {
-        let Some(connector) = store.connector() else {
-            return Ok(());
-        };
+    pub(super) fn release_written(
+        &mut self,
+        store: &mut B,
+        step: &Step,
+        now_ns: u64,
+    ) -> Answer<()> {
         self.remote.ended += u64::from(!step.is_empty());
         let ended = self.remote.ended;
         while let Some(&(until, lease)) = self.remote.releases.front() {
@@ -210,18 +241,22 @@ impl<B: Blocks> VllmScheduler<B> {
                 break;
             }
             self.remote.releases.pop_front();
-            connector.release_late(lease)?;
+            match store.connector() {
+                Some(connector) => connector.release_late(lease)?,
+                None => store.release(lease, now_ns)?,
+            }
         }
         Ok(())
     }
 
     /// Applies the copies that have ended.
     pub(super) fn report_copies(&mut self, desk: &mut Desk<'_, B>) -> Answer<()> {
-        let Some(connector) = desk.store.connector() else {
-            return Ok(());
+        let ended = match desk.store.connector() {
+            Some(connector) => connector.copies_ended()?,
+            None => std::mem::take(&mut self.remote.came),
         };
         let mut loaded = Vec::new();
-        for request in connector.copies_ended()? {
+        for request in ended {
             if let Some(at) = self
                 .remote
                 .orphans
@@ -229,17 +264,21 @@ impl<B: Blocks> VllmScheduler<B> {
                 .position(|orphan| orphan.0 == request)
             {
                 let (_, lease) = self.remote.orphans.swap_remove(at);
-                connector.release_blocks(lease)?;
+                release(desk.store, lease, desk.now_ns)?;
                 continue;
             }
             let mut holding = self.remote.holding.iter();
             loaded.extend(holding.find(|&slot| self.sequences[slot].request == request));
         }
         for slot in loaded {
-            self.sequences[slot].held.load = Load::Ended;
-            desk.loaded(slot);
+            let held = &mut self.sequences[slot].held;
+            held.load = Load::Ended;
+            match held.incoming.take() {
+                Some(_) => desk.prompt_is_here(slot),
+                None => desk.loaded(slot),
+            }
         }
-        Ok(())
+        self.release_read(desk)
     }
 
     /// Lets a waiting request hold its blocks until its load has ended.
@@ -251,7 +290,8 @@ impl<B: Blocks> VllmScheduler<B> {
 
     /// True if steps in flight write no block of a request: it may be preempted, and its blocks released.
     pub(super) fn is_written(&self, store: &mut B, slot: Slot) -> bool {
-        let overlaps = self.config.steps_in_flight() > 1 && store.connector().is_some();
+        let loads = store.connector().is_some() || self.config.is_consumer;
+        let overlaps = self.config.steps_in_flight() > 1 && loads;
         !(overlaps && self.sequences[slot].flight.tokens > 0)
     }
 
@@ -259,12 +299,11 @@ impl<B: Blocks> VllmScheduler<B> {
     pub(super) fn release_ended(&mut self, store: &mut B, slot: Slot, now_ns: u64) -> Answer<()> {
         let is_written = self.is_written(store, slot);
         let s = &self.sequences[slot];
-        let Some(connector) = store.connector() else {
-            return store.release(s.held.lease, now_ns);
-        };
-        connector.ended(s.ending(true));
+        if let Some(connector) = store.connector() {
+            connector.ended(s.ending(true));
+        }
         if is_written {
-            return connector.release_blocks(s.held.lease);
+            return release(store, s.held.lease, now_ns);
         }
         let until = self.remote.decided;
         self.remote.releases.push_back((until, s.held.lease));
@@ -272,14 +311,18 @@ impl<B: Blocks> VllmScheduler<B> {
     }
 
     /// Ends a request that does not run; blocks that a load writes are released when that has ended.
-    pub(super) fn end_waiting(&mut self, store: &mut B, slot: Slot) -> Answer<()> {
+    pub(super) fn end_waiting(&mut self, store: &mut B, slot: Slot, now_ns: u64) -> Answer<()> {
         let s = &mut self.sequences[slot];
         self.waiting.remove(slot, s);
-        let Some(connector) = store.connector() else {
-            return Ok(());
-        };
-        connector.ended(s.ending(false));
+        if let Some(connector) = store.connector() {
+            connector.ended(s.ending(false));
+        }
         if s.held.load == Load::None {
+            let unread = s.held.incoming.take();
+            self.remote.readings.extend(unread.map(|incoming| Reading {
+                incoming,
+                blocks: 0,
+            }));
             return Ok(());
         }
         self.remote.holding.remove(slot, s);
@@ -287,7 +330,7 @@ impl<B: Blocks> VllmScheduler<B> {
             self.remote.orphans.push((s.request, s.held.lease));
             return Ok(());
         }
-        connector.release_blocks(s.held.lease)
+        release(store, s.held.lease, now_ns)
     }
 
     /// Blocks that prompts at work, and those whose load runs, still need.
@@ -317,4 +360,12 @@ fn send_all<B: Blocks>(desk: &mut Desk<'_, B>, orders: &[Order]) -> Answer<u64> 
     desk.send(orders)?;
     let moves: Vec<MoveId> = orders.iter().map(|order| order.id).collect();
     Ok(desk.replica.sent_until(&moves).saturating_sub(desk.now_ns))
+}
+
+/// Releases the blocks of a lease, and nothing else.
+pub(super) fn release<B: Blocks>(store: &mut B, lease: LeaseId, now_ns: u64) -> Answer<()> {
+    match store.connector() {
+        Some(connector) => connector.release_blocks(lease),
+        None => store.release(lease, now_ns),
+    }
 }

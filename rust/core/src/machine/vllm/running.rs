@@ -3,6 +3,7 @@
 use super::super::engine::Desk;
 use super::super::Slot;
 use super::blocks::Blocks;
+use super::remote::release;
 use super::{VllmScheduler, MOST_FRUITLESS};
 use crate::store::{Answer, StoreError};
 
@@ -147,13 +148,10 @@ impl<B: Blocks> VllmScheduler<B> {
             step.budget += std::mem::take(&mut s.chunk);
             step.slots.retain(|&scheduled| scheduled != slot);
         }
-        match desk.store.connector() {
-            Some(connector) => {
-                connector.preempted(s.request);
-                connector.release_blocks(s.held.lease)?;
-            }
-            None => desk.store.release(s.held.lease, desk.now_ns)?,
+        if let Some(connector) = desk.store.connector() {
+            connector.preempted(s.request);
         }
+        release(desk.store, s.held.lease, desk.now_ns)?;
         let computed = std::mem::take(&mut s.computed);
         (s.held.blocks, s.held.keyed, s.flight.placeholders) = (0, 0, 0);
         s.flight.stale = s.flight.tokens;

@@ -1,6 +1,7 @@
 //! One request between its arrival and its last token.
 
 use super::VllmConfig;
+use crate::machine::messages::IncomingId;
 use crate::machine::{AsyncScheduling, Request};
 use crate::store::connector::Ending;
 use crate::store::LeaseId;
@@ -59,6 +60,8 @@ pub struct HeldBlocks {
     pub claims: bool,
     /// True if requests behind it may have gone first since it last ran.
     pub is_passed: bool,
+    /// The hand-over that brings its prompt, until that is here.
+    pub incoming: Option<IncomingId>,
 }
 
 /// The scheduler's state of a request. Counts are tokens unless they say blocks.
@@ -125,7 +128,8 @@ impl Sequence {
 
     /// Tokens left to compute; 0 if its last token is in flight already.
     pub fn lacking(&self, config: &VllmConfig) -> u64 {
-        let foreseen = config.async_scheduling == AsyncScheduling::Length;
+        // a prompt for another machine ends with its first token
+        let foreseen = config.async_scheduling == AsyncScheduling::Length || config.is_producer;
         if foreseen
             && self.flight.placeholders > 0
             && self.computed + 2 >= self.total + self.flight.placeholders

@@ -85,6 +85,10 @@ pub struct VllmConfig {
     pub cache_enabled: bool,
     /// True if blocks of the answer get keys too.
     pub cache_output: bool,
+    /// True if its prompts are read by machines that decode.
+    pub is_producer: bool,
+    /// True if it reads prompts that other machines compute.
+    pub is_consumer: bool,
 }
 
 impl VllmConfig {

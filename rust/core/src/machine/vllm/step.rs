@@ -1,5 +1,6 @@
 //! The tokens and the requests of a step.
 
+use super::super::messages::Reading;
 use super::super::Slot;
 use super::blocks::Blocks;
 use super::{Sequence, StageSteps, VllmConfig, VllmScheduler};
@@ -31,6 +32,8 @@ pub(super) struct Step {
     pub computed_ns: u64,
     /// Copies between the pool and the tier below.
     pub copies: StepCopies,
+    /// Prompts on other machines of which it begins the read.
+    pub readings: Vec<Reading>,
     /// True if requests were sent back to the queue for it.
     pub preempts: bool,
     /// True if the copies that it ends with are sent.
@@ -44,13 +47,13 @@ impl Step {
 
     /// True if it computes nothing and copies nothing.
     pub fn is_idle(&self) -> bool {
-        self.is_empty() && self.copies.is_empty()
+        self.is_empty() && self.copies.is_empty() && self.readings.is_empty()
     }
 
     /// True if it brings each of `requests` requests one token, and does nothing else.
     pub fn only_decodes(&self, requests: usize) -> bool {
         let counts = self.shape.new_tokens == 0 && self.scheduled.len() == requests;
-        counts && self.copies.is_empty() && requests > 0
+        counts && self.copies.is_empty() && self.readings.is_empty() && requests > 0
     }
 
     /// Adds the tokens of a request to the shape.

@@ -81,23 +81,12 @@ impl Blocks for TieredPool {
         asked: Resumed,
         config: &VllmConfig,
     ) -> Answer<bool> {
-        let last = if config.reserve_full_isl {
-            s.known
-        } else {
-            asked.end
-        };
-        let lacking = config.blocks(last).saturating_sub(s.held.blocks) + asked.kept_blocks;
-        if lacking > TieredPool::free_blocks(self)
-            || !self.grow(s, asked.end, config, asked.now_ns)?
-        {
-            return Ok(false);
+        let done =
+            self.fits_loaded(s, asked, config) && self.grow(s, asked.end, config, asked.now_ns)?;
+        if done {
+            self.note_given(s.request, 0);
         }
-        self.note_given(s.request, 0);
-        Ok(true)
-    }
-
-    fn claim(&self, s: &Sequence, config: &VllmConfig) -> u64 {
-        config.blocks(s.known).saturating_sub(s.held.blocks)
+        Ok(done)
     }
 
     fn grow(
