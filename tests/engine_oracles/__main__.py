@@ -64,6 +64,7 @@ PROGRAMS = (
     Program("SGLang RadixCache", "sglang==0.5.23", ("msgspec",), "sglang_classic.py"),
     Program("SGLang passes", "sglang==0.5.23", ("msgspec",), "sglang_passes.py"),
     Program("SGLang schedules", "sglang==0.5.23", ("msgspec",), "sglang_schedules.py"),
+    Program("SGLang plain schedules", "sglang==0.5.23", ("msgspec",), "sglang_plain_schedules.py"),
     Program("SGLang stored schedules", "sglang==0.5.23", ("msgspec",), "sglang_stored_schedules.py"),
     Program("vLLM pools", "vllm==0.33.0", (), "vllm_pools.py"),
     Program("vLLM groups", "vllm==0.33.0", (), "vllm_groups.py"),

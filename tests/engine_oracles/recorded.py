@@ -27,6 +27,7 @@ from kvcache_sim.workload.trace import Trace  # noqa: E402
 from engine_oracles import __main__ as wheels  # noqa: E402  # from the folder above
 from engine_oracles import (  # noqa: E402
     lmcache_schedules,
+    sglang_plain_schedules,
     sglang_scheduler,
     sglang_schedules,
     sglang_stored_schedules,
@@ -145,6 +146,7 @@ CLASSES = {
         _groups,
     ),
     "SGLang schedules": _of_sglang(sglang_schedules.Asked, 40),
+    "SGLang plain schedules": _of_sglang(sglang_plain_schedules.AskedAlone, 32),
     "SGLang stored schedules": _of_sglang(sglang_stored_schedules.AskedOfStorage, 60),
     "SGLang 0.5.22 schedules": _of_sglang(sglang_schedules.Asked, 24, "sglang==0.5.22"),
     "SGLang 0.5.22 stored schedules": _of_sglang(

@@ -146,10 +146,10 @@ def configure(real: Real, engine: Any) -> None:
             if timed:
                 timed.time = Fields(perf_counter=clock, monotonic=clock)
     memory = Fields(
-        hicache_write_policy=asked.write_policy,
+        hicache_write_policy=asked.write_policy if asked.host_pages else None,
         hicache_host_memory_mode="cache",
         radix_eviction_policy=asked.strategy,
-        enable_hierarchical_cache=True,
+        enable_hierarchical_cache=asked.host_pages > 0,
         enable_flexkv=False,
         enable_hisparse=False,
         hicache_storage_backend=None,
@@ -157,8 +157,12 @@ def configure(real: Real, engine: Any) -> None:
         hicache_storage_prefetch_retry_max_attempts=8,
     )
     schedule = Record(
-        schedule_conservativeness=own.schedule_conservativeness, schedule_policy=own.schedule_policy
+        schedule_conservativeness=own.schedule_conservativeness,
+        schedule_policy=own.schedule_policy,
+        schedule_low_priority_values_first=True,
     )
+    # requests that leave at once come back in the order in which they were chosen
+    real.policy.set = sglang_stand_ins.Ordered
     for module in (real.scheduler, real.policy, real.batch, real.unified, real.results):
         module.get_memory, module.get_schedule = (lambda: memory), (lambda: schedule)
     real.ratio.get_schedule = lambda: schedule
@@ -171,7 +175,7 @@ def scheduler(engine: Any) -> Any:
     real, asked = engine.real, engine.asked
     own, page = asked.settings, asked.page
     pool = sglang_stand_ins.pool(real, page, asked.pages * page)
-    host = sglang_stand_ins.Host(asked.host_pages * page, page)
+    host = sglang_stand_ins.Host(asked.host_pages * page, page) if asked.host_pages else None
     rows = real.memory_pool.ReqToTokenPool.__new__(real.memory_pool.ReqToTokenPool)
     longest = int((engine.trace.input_tokens + engine.trace.output_tokens).max()) + 2
     rows.size, rows._alloc_size, rows.device = own.max_num_seqs, own.max_num_seqs + 1, "cpu"
@@ -180,7 +184,8 @@ def scheduler(engine: Any) -> Any:
     rows.free_slots = list(range(1, rows._alloc_size))
     rows.req_generation = np.zeros(rows._alloc_size, np.int64)
     rows.alloc_aux_to_lengths = lambda **_: None
-    engine.controller = controller = _controller(real, engine, pool, host)
+    controller = _controller(real, engine, pool, host) if host else None
+    engine.controller = controller or Fields(ack_write_queue=(), ack_load_queue=())
     engine.cache = cache = _tree(engine, pool, host, controller)
     cache.req_to_token_pool = rows
 
@@ -198,14 +203,21 @@ def scheduler(engine: Any) -> Any:
             if not self.waiting_queue:
                 self.new_token_ratio_tracker.reset()
 
-        def send_abort_output(self, *_: Any) -> None:
-            raise Aborted
+        send_abort_output = _aborted
 
         def publish_load_snapshot(self, force: bool = False) -> None: ...
 
         def launch_batch_sample_if_needed(self, *_: Any) -> None: ...
 
+    class Adder(real.policy.PrefillAdder):  # type: ignore[name-defined,misc]
+        def preempt_to_schedule(self, req: Any) -> bool:
+            before = len(self.preempt_list)
+            can = bool(super().preempt_to_schedule(req))
+            engine.counts["preempted"] += len(self.preempt_list) - before
+            return can
+
     s = object.__new__(Driven)
+    by_priority = own.queue_order == "priority"
     none = dict.fromkeys(
         (
             "_pending_chunked_abort_req",
@@ -229,10 +241,14 @@ def scheduler(engine: Any) -> Any:
             maybe_convert_decode_to_extend=lambda batch: batch,
         ),
         enable_hicache_storage=asked.storage is not None,
-        enable_hierarchical_cache=True,
+        enable_hierarchical_cache=asked.host_pages > 0,
         enable_lmcache=False,
         enable_overlap=own.async_scheduling != "none",
-        get_prefill_adder_class=lambda: real.policy.PrefillAdder,
+        enable_priority_preemption=by_priority and own.priority_preemption is not None,
+        enable_priority_scheduling=by_priority,
+        priority_scheduling_preemption_threshold=own.priority_preemption,
+        get_prefill_adder_class=lambda: Adder,
+        ipc_channels=Fields(send_to_tokenizer=Fields(send_output=_aborted)),  # before 0.5.23
         is_mixed_chunk=own.enable_mixed_chunk,
         max_prefill_bs=0,
         max_prefill_tokens=own.max_prefill_tokens,
@@ -242,7 +258,9 @@ def scheduler(engine: Any) -> Any:
         new_token_ratio_tracker=real.ratio.NewTokenRatioTracker.from_config(),
         ngram_embedding_manager=Fields(prepare_for_forward=lambda batch, **_: batch),
         page_size=page,
-        policy=real.policy.SchedulePolicy(own.schedule_policy, cache, True, False, False),
+        policy=real.policy.SchedulePolicy(
+            own.schedule_policy, cache, asked.host_pages > 0, by_priority, True
+        ),
         prefill_decode_interval=0,
         processed_tokens_counter=0,
         req_to_token_pool=rows,
@@ -260,6 +278,10 @@ def scheduler(engine: Any) -> Any:
         setattr(s, name, value)
     s.batch_result_processor = _results(real, s)
     return s
+
+
+def _aborted(*_: Any) -> None:
+    raise Aborted
 
 
 def _results(real: Real, scheduler: Any) -> Any:
@@ -319,7 +341,7 @@ def _controller(real: Real, engine: Any, pool: Any, host: Any) -> Any:
 def _tree(engine: Any, pool: Any, host: Any, controller: Any) -> Any:
     """Return the wheel's unified tree with its host."""
     cache = sglang_tree.unified(engine.real, engine.asked.strategy, pool, host, controller)
-    cache.pp_size = cache.tp_world_size = 1
+    cache.pp_size, cache.tp_world_size, cache.disable = 1, 1, not engine.asked.enabled
     cache.enable_storage_metrics, cache.work_list, cache.decoder_swa_bounded_replay = False, [], None
     cache.session = Fields(
         try_match_prefix=lambda _: None, try_checkpoint=lambda *_, **__: False, borrowed_slot=lambda _: None
@@ -355,7 +377,8 @@ def request(engine: Any, number: int) -> Any:
     n, answer = int(trace.input_tokens[number]), max(int(trace.output_tokens[number]), 1)
     sampling = Record(max_new_tokens=answer, ignore_eos=False, stop_strs=[], stop_regex_strs=[])
     made = engine.real.batch.Req(str(number), "", array("q", tokens_of(trace, number, n)), sampling)
-    made.time_stats = stubs.Anything()
+    made.time_stats = sglang_stand_ins.Times(engine)
+    made.priority = int(trace.priority[number]) if len(trace.priority) else None
     made.update_finish_state = lambda accepted=1: _ends(engine, made, answer)
     return made
 

@@ -48,6 +48,8 @@ class Asked:
 
     #: A storage below the host.
     storage: Stored | None = None
+    #: Prefixes are kept.
+    enabled = True
 
     def __init__(self, seed: int, wheel: str = "sglang==0.5.23") -> None:
         draw = random.Random(seed)
@@ -134,7 +136,7 @@ class Engine:
 
     def __init__(self, real: Real, asked: Asked) -> None:
         self.real, self.asked, self.trace = real, asked, asked.trace
-        self.now, self.next, self.passes, self.idle, self.was_clear = 0, 0, 0, 0, False
+        self.now, self.next, self.passes, self.entries, self.idle, self.was_clear = 0, 0, 0, 0, 0, False
         self.forward, self.counts, self.stops = Stream(), Counter[str](), False
         self.steps, self.admissions = list[tuple[int, ...]](), list[tuple[int, ...]]()
         self.first, self.last = dict[int, int](), dict[int, int]()
@@ -265,21 +267,20 @@ def ours(asked: Asked) -> dict[str, Any]:
         int(stored.timeout_per_ki_token * 10**9),
         stored.threshold,
     )
+    host = {"lower_semantics": "hicache", "lower_write": asked.write, "lower_prefetch": prefetch}
     cache = CacheSettings(
+        enabled=asked.enabled,
         block_size_tokens=asked.page,
         semantics="sglang",
         policy=asked.strategy,
-        lower_semantics="hicache",
-        lower_write=asked.write,
-        lower_prefetch=prefetch,
+        **(host if asked.host_pages else {}),
         kv_bytes_per_token=_TOKEN_BYTES if is_slow else 0,
         num_layers=1,
     )
-    token_ns = dict.fromkeys(("gpu->cpu", "cpu->gpu"), asked.token_ns)
-    tiers = [
-        TierSettings("gpu", asked.pages, asked.strategy),
-        TierSettings("cpu", asked.host_pages, asked.strategy),
-    ]
+    tiers, token_ns = [TierSettings("gpu", asked.pages, asked.strategy)], dict[str, int]()
+    if asked.host_pages:
+        token_ns = dict.fromkeys(("gpu->cpu", "cpu->gpu"), asked.token_ns)
+        tiers.append(TierSettings("cpu", asked.host_pages, asked.strategy))
     if stored:
         token_ns |= zip(("cpu->disk", "disk->cpu"), (ns // asked.page for ns in stored.page_ns), strict=True)
         tiers.append(TierSettings("disk", stored.pages))

@@ -9,6 +9,27 @@ from engine_oracles import sglang_tree, stubs
 from engine_oracles.stubs import Real
 
 
+class Ordered(dict[Any, None]):
+    """A set in the order of its members' coming."""
+
+    def __init__(self, members: Any = ()) -> None:
+        super().__init__(dict.fromkeys(members))
+
+    def add(self, member: Any) -> None:
+        self[member] = None
+
+
+class Times(stubs.Anything):
+    """Times of a request, of which that of its last entry in the queue decides."""
+
+    def __init__(self, engine: Any) -> None:
+        self.engine = engine
+
+    def set_wait_queue_entry_time(self) -> None:
+        self.engine.entries += 1
+        self.wait_queue_entry_time = self.engine.entries
+
+
 class Captured(int):
     """Hidden states, of which none is returned."""
 

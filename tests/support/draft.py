@@ -13,7 +13,7 @@ TRACE = "trace.jsonl"
 _OF_ENGINES = """
     scheduler pp watermark reserve_full_isl long_prefill_token_threshold
     long_prefill_token_threshold_adaptive max_num_scheduled_tokens max_num_active_seqs
-    prefill_schedule_interval max_num_queued_reqs max_num_queued_tokens max_queued_requests
+    prefill_schedule_interval max_num_queued_reqs max_num_queued_tokens max_queued_requests priority_preemption
     schedule_policy max_prefill_tokens enable_mixed_chunk schedule_conservativeness
 """.split()
 

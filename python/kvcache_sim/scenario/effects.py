@@ -144,8 +144,8 @@ def _tiers(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> Iterat
             "discard_on_finish",
             "scheduler_aware_window",
         ):
-            if key == "semantics" and _by_vllm(machines):
-                continue  # its blocks are allocated in the pool's order, with keys or without
+            if key == "semantics" and any(machine.replica.scheduler != "kvsim" for machine in machines):
+                continue  # an engine's scheduler gives out blocks of its own cache, kept or not
             if key in changed(model.cache):
                 yield ("cache", key), "cache.enabled is false"
 
@@ -153,10 +153,6 @@ def _tiers(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> Iterat
 def _of_cache(key: str, why: str) -> Finding:
     """Return the finding of a cache setting; a setting of the other accounting is a contradiction."""
     return Contradiction(("cache", key), why) if key == "accounting" else (("cache", key), why)
-
-
-def _by_vllm(machines: tuple[MachineSection, ...]) -> bool:
-    return any(machine.replica.scheduler == "vllm" for machine in machines)
 
 
 def _eviction(model: ScenarioModel, machine: MachineSection, index: int) -> Iterator[Finding]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from kvcache_sim.model.adjusted import CAPTURED_TOKENS
 from kvcache_sim.model.step_times import is_sum_of_kernels, measured_on
@@ -31,6 +31,7 @@ _ALONE = {
     ),
     "sglang": (
         "max_queued_requests",
+        "priority_preemption",
         "schedule_policy",
         "max_prefill_tokens",
         "enable_mixed_chunk",
@@ -44,10 +45,10 @@ _OWN_CACHE = {
     "sglang": "SGLang's scheduler gives out the pages of its own tree: cache.semantics sglang",
 }
 #: Queue orders that each engine's scheduler supports, and the refusal of other orders.
-_ORDERS = {"vllm": ("fcfs", "priority"), "sglang": ("fcfs",)}
+_ORDERS = {"vllm": ("fcfs", "priority"), "sglang": ("fcfs", "priority")}
 _OWN_ORDER = {
     "vllm": "vLLM's scheduler supports fcfs and priority",
-    "sglang": "SGLang's scheduler uses replica.schedule_policy",
+    "sglang": "SGLang's scheduler uses replica.schedule_policy, and supports priority",
 }
 _NOTHING_WAITS = {
     "vllm": "vLLM's blocks have their keys before they are computed: no request waits",
@@ -166,11 +167,28 @@ def _scheduler(model: ScenarioModel, replica: ReplicaSection) -> Iterator[tuple[
         yield "queue_order", _OWN_ORDER[replica.scheduler]
     if replica.duplicate_prefill == "wait":
         yield "duplicate_prefill", _NOTHING_WAITS[replica.scheduler]
-    if replica.scheduler == "sglang" and not (model.cache.enabled and model.cache.cache_output):
+    if replica.scheduler == "sglang":
+        yield from _sglang(model, replica, given)
+
+
+def _sglang(
+    model: ScenarioModel, replica: ReplicaSection, given: Collection[str]
+) -> Iterator[tuple[str, str]]:
+    """Yield settings that SGLang's scheduler does not combine."""
+    cache, by_priority = model.cache, replica.queue_order == "priority"
+    if cache.enabled and not cache.cache_output:
+        yield "scheduler", "SGLang's tree keeps prompts and answers: cache.cache_output"
+    if not cache.enabled and replica.schedule_policy in ("lpm", "dfs-weight"):
+        yield "schedule_policy", "cache.enabled is false: no request has a cached prefix"
+    if by_priority and replica.schedule_policy not in ("fcfs", "lof"):
+        yield "schedule_policy", "SGLang serves priorities with fcfs and lof alone"
+    if by_priority and replica.max_queued_requests is not None:
         yield (
-            "scheduler",
-            "SGLang's tree keeps prompts and answers: cache.enabled and cache.cache_output",
+            "max_queued_requests",
+            "with priorities a full queue drops its last request, which is not simulated",
         )
+    if "priority_preemption" in given and not by_priority:
+        yield "priority_preemption", "replica.queue_order is not priority"
 
 
 def _limits(replica: ReplicaSection) -> Iterator[tuple[str, str]]:

@@ -201,6 +201,10 @@ class ReplicaSection(Section):
         float, about("with sglang: factor of the initially reserved share of an answer", gt=0, le=100)
     ] = 1.0
     queue_order: Annotated[QueueOrderName, about("order of admission")] = "fcfs"
+    priority_preemption: Annotated[
+        CountOrZero | None,
+        about("with sglang: running requests leave for one whose priority is smaller by more; null: never"),
+    ] = 10
     duplicate_prefill: Annotated[
         DuplicatePrefill, about("when another request computes the next block: compute it too, or wait")
     ] = "recompute"

@@ -68,6 +68,12 @@ def vllm_rules(settings: ReplicaSettings, capacity_blocks: int) -> VllmRules:
     )
 
 
+class PriorityRules(Value):
+    """A request preempts running ones whose priority is larger by more than this; None: it waits."""
+
+    preempts_above: int | None
+
+
 class SglangRules(Value):
     """SGLang's options of the same names."""
 
@@ -76,6 +82,7 @@ class SglangRules(Value):
     max_prefill_tokens: int
     enable_mixed_chunk: bool
     schedule_conservativeness: float
+    priority: PriorityRules | None
     release: SglangRelease
 
 
@@ -87,6 +94,7 @@ def sglang_rules(settings: ReplicaSettings) -> SglangRules:
         settings.max_prefill_tokens,
         settings.enable_mixed_chunk,
         settings.schedule_conservativeness,
+        PriorityRules(settings.priority_preemption) if settings.queue_order == "priority" else None,
         settings.sglang_release,
     )
 

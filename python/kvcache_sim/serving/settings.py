@@ -103,6 +103,9 @@ class ReplicaSettings(Value):
     enable_mixed_chunk: bool = False
     #: SGLang's: multiplier of the share of an answer reserved at admission.
     schedule_conservativeness: float = 1.0
+    #: SGLang's, in the order of priorities: a running request leaves for one whose priority is smaller by
+    #: more than this; None: never.
+    priority_preemption: int | None = 10
     sglang_release: SglangRelease = SglangRelease()
     #: Extra time between the end of a step and the next step's start.
     step_overhead_ns: int = 0

@@ -79,6 +79,7 @@ COVERAGE: dict[str, Only | None] = {
     "replica.max_num_queued_reqs": Only((None,), _ENGINES),
     "replica.max_num_queued_tokens": Only((None,), _ENGINES),
     "replica.max_queued_requests": Only((None,), _ENGINES),
+    "replica.priority_preemption": Only((10,), _ENGINES),
     "replica.schedule_policy": Only(("fcfs",), _ENGINES),
     "replica.max_prefill_tokens": Only((16384,), _ENGINES),
     "replica.enable_mixed_chunk": Only((False,), _ENGINES),

@@ -1,7 +1,7 @@
 //! The options of engines' schedulers, read from Python dataclasses.
 
 use kvsim_core::batch::BatchConfig;
-use kvsim_core::machine::sglang::{ReleaseRules, SchedulePolicy, SglangConfig};
+use kvsim_core::machine::sglang::{PriorityRules, ReleaseRules, SchedulePolicy, SglangConfig};
 use kvsim_core::machine::vllm::{PipelineConfig, StageSteps, VllmConfig, VllmLimits};
 use kvsim_core::machine::ReplicaConfig;
 use pyo3::prelude::*;
@@ -19,8 +19,9 @@ from_attributes! {
     PipelineConfig { stages, steps, launch_ns, engine_ns, sequence_ns, ..Self }
     SglangConfig {
         schedule_policy, max_queued_requests, max_prefill_tokens, enable_mixed_chunk, schedule_conservativeness,
-        release, ..Self
+        priority, release, ..Self
     }
+    PriorityRules { preempts_above }
     ReleaseRules {
         drops_finished_each_pass, keeps_row_of_chunk, stops_at_spent_budget, writes_after_step, waits_from_admission
     }
@@ -52,6 +53,7 @@ pub fn sglang(config: &ReplicaConfig, batch: &BatchConfig, own: SglangConfig) ->
         page_size: batch.block_size_tokens,
         chunked_prefill_size: batch.max_num_batched_tokens,
         max_running_requests: config.scheduling.max_num_seqs,
+        cache_enabled: batch.cache_enabled,
         async_scheduling: config.scheduling.async_scheduling,
         ..own
     }

@@ -182,6 +182,7 @@ _USUAL = {
     "replica.schedule_conservativeness": 1.0,
     "replica.enable_mixed_chunk": False,
     "replica.queue_order": "fcfs",
+    "replica.priority_preemption": 10,
     "replica.sampling": "model",
     "cache.policy": "lru",
 }

@@ -30,7 +30,7 @@ impl SglangScheduler {
                 self.chunked = None;
                 desk.store.retract(s.request);
             } else {
-                desk.store.finish(s.request, s.committed.min(s.known()))?;
+                self.config.finish(desk.store, s)?;
             }
             s.is_held = false;
             self.held -= 1;

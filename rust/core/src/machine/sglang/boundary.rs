@@ -28,7 +28,7 @@ impl EngineScheduler for SglangScheduler {
         }
         let sequence = Sequence::new(&desk.replica.requests[slot]);
         self.sequences.put(slot, sequence);
-        self.waiting.push(slot);
+        self.waits(slot);
         if desk.store.has_storage() {
             desk.store.use_threads();
             self.prefetches.arrives(slot);
@@ -157,7 +157,7 @@ impl SglangScheduler {
         if let Some(slot) = self.chunked {
             let s = &mut self.sequences[slot];
             if s.extend.end > s.extend.prefix {
-                store.check_in_tokens(s.request, s.extend.end.min(s.extend.filled))?;
+                self.config.check_in(store, s)?;
                 s.extend.prefix = s.extend.end;
             }
         }

@@ -6,7 +6,7 @@ use super::super::{AsyncScheduling, Replica, Slot};
 use super::new_token_ratio::RETRACT_DECODE_STEPS;
 use super::step::Step;
 use super::{Desk, SglangScheduler};
-use crate::engines::radix_store::RadixStore;
+use crate::engines::radix_store::{Prefix, RadixStore};
 use crate::store::Answer;
 
 impl SglangScheduler {
@@ -105,6 +105,7 @@ impl SglangScheduler {
             is_first = false;
             if let Some(slot) = kept.pop() {
                 self.take_back(desk, slot, kept.len() as u64);
+                self.waits(slot);
             }
         }
         self.running = if kept.len() == unchanged.len() {
@@ -122,12 +123,13 @@ impl SglangScheduler {
         Ok(())
     }
 
-    /// Sends a running request to the end of the queue and frees its KV; `others` requests continue.
-    fn take_back(&mut self, desk: &mut Desk<'_>, slot: Slot, others: u64) {
+    /// Frees the KV of a running request, which is no longer one; `others` requests continue.
+    pub(super) fn take_back(&mut self, desk: &mut Desk<'_>, slot: Slot, others: u64) {
         let s = &mut self.sequences[slot];
         let computed = s.prompt + s.out.saturating_sub(1);
         desk.store.retract(s.request);
         (s.is_held, s.is_retracted) = (false, true);
+        s.found = Prefix::default();
         (
             s.extend.prefix,
             s.extend.end,
@@ -137,7 +139,6 @@ impl SglangScheduler {
         self.held -= 1;
         desk.store
             .evict_until_free(others * RETRACT_DECODE_STEPS, desk.now_ns);
-        self.waiting.push(slot);
         desk.preempted(slot, computed, &mut self.log);
     }
 }

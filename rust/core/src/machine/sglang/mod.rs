@@ -1,5 +1,5 @@
 //! SGLang's own scheduler, step by step (0.5.23, `srt/managers/scheduler.py`, `schedule_policy.py`,
-//! `schedule_batch.py`; one rank, no speculation, no LoRA, no priorities).
+//! `schedule_batch.py`; one rank, no speculation, no LoRA).
 //!
 //! | file | contents |
 //! |---|---|
@@ -9,6 +9,8 @@
 //! | `prefill` | a step of prompts: chunks, admissions, decodes mixed in |
 //! | `copies` | copies between the GPU and HiCache's host, and what a step waits for |
 //! | `storage` | prefetches from HiCache's storage |
+//! | `priority` | running requests that leave for one of a better priority |
+//! | `prefixes` | the tree, or none |
 //! | `decode` | a step of decodes, and retraction |
 //! | `new_token_ratio` | share of an answer that is reserved at an admission |
 //! | `step` | the tokens and the requests of a step |
@@ -25,6 +27,8 @@ mod new_token_ratio;
 mod outputs;
 mod policy;
 mod prefill;
+mod prefixes;
+mod priority;
 mod sequence;
 mod settings;
 mod single_pass;
@@ -40,7 +44,7 @@ use sequence::Sequence;
 use step::Step;
 use storage::Prefetches;
 
-pub use settings::{ReleaseRules, SchedulePolicy, SglangConfig};
+pub use settings::{PriorityRules, ReleaseRules, SchedulePolicy, SglangConfig};
 pub use single_pass::{BeforePass, Given, Pass};
 
 /// A replica at work, and SGLang's tree.
@@ -82,6 +86,8 @@ pub struct SglangScheduler {
     is_full: bool,
     /// Requests with KV of their own.
     held: u64,
+    /// Entries of requests in the queue so far.
+    entries: u64,
     ratio: NewTokenRatio,
     /// Passes that may have touched the prefixes of waiting requests.
     refreshes: u64,
@@ -109,6 +115,7 @@ impl SglangScheduler {
             chunked: None,
             is_full: false,
             held: 0,
+            entries: 0,
             refreshes: 0,
             steps: Steps::default(),
             prefetches: Prefetches::default(),

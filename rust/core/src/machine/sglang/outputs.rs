@@ -23,8 +23,7 @@ impl SglangScheduler {
                 self.token(desk, slot)?;
                 let s = &mut self.sequences[slot];
                 if step.computes_prompts && !decodes && !s.is_finished {
-                    desk.store
-                        .check_in_tokens(s.request, s.extend.end.min(s.extend.filled))?;
+                    self.config.check_in(desk.store, s)?;
                     s.extend.prefix = s.extend.end;
                 }
             }
@@ -51,7 +50,7 @@ impl SglangScheduler {
         s.is_finished = true;
         s.is_held = false;
         self.held -= 1;
-        desk.store.finish(s.request, s.committed.min(s.known()))?;
+        self.config.finish(desk.store, s)?;
         desk.finished(slot, &mut self.log);
         Ok(())
     }

@@ -24,6 +24,13 @@ impl SglangScheduler {
         if policy == SchedulePolicy::LongestPrefix && self.waiting.len() > MOST_MATCHED {
             policy = SchedulePolicy::Fcfs;
         }
+        let is_prefix = matches!(
+            policy,
+            SchedulePolicy::LongestPrefix | SchedulePolicy::DepthFirst
+        );
+        if is_prefix && !self.config.cache_enabled {
+            policy = SchedulePolicy::Fcfs;
+        }
         match policy {
             SchedulePolicy::LongestPrefix => {
                 let behind = self.look_up_waiting(store);
@@ -41,12 +48,22 @@ impl SglangScheduler {
                 self.waiting = order.into_iter().map(|at| self.waiting[at]).collect();
             }
             SchedulePolicy::LongestOutput => {
-                let sequences = &self.sequences;
-                self.waiting
-                    .sort_by_key(|&slot| Reverse(sequences[slot].max_new));
+                let (sequences, by_priority) = (&self.sequences, self.config.priority.is_some());
+                self.waiting.sort_by_key(|&slot| {
+                    let s = &sequences[slot];
+                    let priority = if by_priority { s.priority } else { 0 };
+                    (priority, Reverse(s.max_new))
+                });
                 self.refresh(store);
             }
-            SchedulePolicy::Fcfs => self.refresh(store),
+            SchedulePolicy::Fcfs => {
+                if self.config.priority.is_some() {
+                    let sequences = &self.sequences;
+                    self.waiting
+                        .sort_by_key(|&slot| (sequences[slot].priority, sequences[slot].entered));
+                }
+                self.refresh(store);
+            }
         }
     }
 
@@ -69,7 +86,8 @@ impl SglangScheduler {
 
     /// At intervals, touches the cached prefixes of the first requests in the queue, the very first last.
     fn refresh(&mut self, store: &mut RadixStore) {
-        if self.waiting.is_empty() || !store.evicts_least_recent() {
+        let is_refreshed = self.config.cache_enabled && store.evicts_least_recent();
+        if self.waiting.is_empty() || !is_refreshed {
             return;
         }
         let is_due = self.refreshes % REFRESH_INTERVAL == 0;

@@ -11,16 +11,18 @@ use crate::store::Answer;
 
 /// Remaining capacity of a step while its prompts are chosen.
 #[derive(Debug)]
-struct Adder {
+pub(super) struct Adder {
     /// Prompt tokens left in the step (`max_prefill_tokens`).
     input: i64,
     /// Prompt tokens left in the chunk (`chunked_prefill_size`).
     chunk: i64,
     /// Tokens taken by this step and expected for answers.
-    total_offset: f64,
+    pub total_offset: f64,
     /// Tokens taken by this step alone.
     current_offset: u64,
     slots: Vec<Slot>,
+    /// Requests that left for one of these.
+    pub preempted: Vec<Slot>,
     new_chunked: Option<Slot>,
 }
 
@@ -33,7 +35,7 @@ enum Verdict {
 }
 
 impl Adder {
-    fn remaining(&self, store: &RadixStore) -> f64 {
+    pub fn remaining(&self, store: &RadixStore) -> f64 {
         store.spare_tokens() as f64 - self.total_offset
     }
 
@@ -105,11 +107,11 @@ impl SglangScheduler {
     /// Composes a step of prompts, with the running requests' tokens if chunks are mixed. Returns `None` if there is
     /// no prompt to compute, or none fits.
     pub(super) fn prefill_step(&mut self, desk: &mut Desk<'_>) -> Answer<Option<Step>> {
-        self.is_full &= self.batch_size() > 0;
+        self.is_full &= self.batch_size() > 0 && !self.preempts();
         if (self.is_full || self.waiting.is_empty()) && self.chunked.is_none() {
             return Ok(None);
         }
-        if self.allocatable(0) == 0 && self.chunked.is_none() {
+        if self.allocatable(0) == 0 && self.chunked.is_none() && !self.preempts() {
             self.is_full = true;
             return Ok(None);
         }
@@ -121,11 +123,15 @@ impl SglangScheduler {
             }
         }
         self.add_waiting(desk, &mut adder)?;
+        let sequences = &self.sequences;
+        self.waiting.retain(|&p| !sequences[p].is_chosen());
+        for slot in std::mem::take(&mut adder.preempted) {
+            self.waits(slot);
+            self.ask(desk, slot, None)?;
+        }
         if adder.slots.is_empty() {
             return Ok(None);
         }
-        let sequences = &self.sequences;
-        self.waiting.retain(|&p| !sequences[p].is_chosen());
         self.chunked = adder.new_chunked.or(self.chunked);
         if let Some(slot) = self.chunked {
             self.sequences[slot].extend.middle_chunks += 1;
@@ -162,6 +168,7 @@ impl SglangScheduler {
             total_offset: mixed as f64 + expected,
             current_offset: mixed,
             slots: Vec::new(),
+            preempted: Vec::new(),
             new_chunked: None,
         }
     }
@@ -207,16 +214,16 @@ impl SglangScheduler {
             if adder.slots.len() as u64 >= self.allocatable(held) {
                 self.is_full = true;
             }
-            if self.is_full {
+            let slot = self.waiting[at];
+            if self.is_full && !self.preempt_for(desk, adder, slot) {
                 break;
             }
-            let slot = self.waiting[at];
             if !self.is_prefetched(desk, slot)? {
                 continue;
             }
             let s = &mut self.sequences[slot];
             s.extend.filled = s.known();
-            s.found = desk.store.find(s.request, s.extend.filled - 1);
+            s.found = self.config.find(desk.store, s, s.extend.filled - 1);
             if self.asks_for_lost(desk, slot)? {
                 continue;
             }

@@ -27,6 +27,10 @@ pub(super) struct Extend {
 pub(super) struct Sequence {
     pub request: u32,
     pub prompt: u64,
+    /// The smallest is served first.
+    pub priority: i64,
+    /// Its number among the entries in the queue, of which it may have several.
+    pub entered: u64,
     /// Upper bound on the tokens of its answer: as many as it will have.
     pub max_new: u64,
     /// Generated tokens of its answer.
@@ -56,6 +60,7 @@ impl Sequence {
         Self {
             request: arrival.request,
             prompt: arrival.prompt_tokens,
+            priority: arrival.priority,
             max_new: arrival.output_tokens.max(1),
             ..Self::default()
         }

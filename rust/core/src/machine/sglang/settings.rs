@@ -47,6 +47,13 @@ impl Default for ReleaseRules {
     }
 }
 
+/// Priorities of requests, the smallest first.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct PriorityRules {
+    /// A request preempts running ones whose priority is larger than its own by more than this; `None`: it waits.
+    pub preempts_above: Option<u64>,
+}
+
 /// SGLang's options of the same names.
 #[derive(Clone, Debug, Default)]
 pub struct SglangConfig {
@@ -68,6 +75,10 @@ pub struct SglangConfig {
     pub schedule_conservativeness: f64,
     /// Mode of asynchronous scheduling.
     pub async_scheduling: AsyncScheduling,
+    /// Rules of priorities; `None`: there are none.
+    pub priority: Option<PriorityRules>,
+    /// False: no prefix is kept (`disable_radix_cache`).
+    pub cache_enabled: bool,
     /// Rules of its release.
     pub release: ReleaseRules,
 }

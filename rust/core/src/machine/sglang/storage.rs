@@ -91,7 +91,12 @@ impl SglangScheduler {
     }
 
     /// Asks the storage for what follows a request's prefix.
-    fn ask(&mut self, desk: &mut Desk<'_>, slot: Slot, known_end: Option<u32>) -> Answer<()> {
+    pub(super) fn ask(
+        &mut self,
+        desk: &mut Desk<'_>,
+        slot: Slot,
+        known_end: Option<u32>,
+    ) -> Answer<()> {
         if !desk.store.has_storage() {
             return Ok(());
         }
