@@ -23,9 +23,8 @@ A, B = [f"a{k}" for k in range(4)], [f"b{k}" for k in range(6)]
 
 def run(rows, arrivals_us, blocks=(6, 40), lower="vllm-offload", channel=None, groups=None, **changes):
     """Serve prompts of whole blocks and one token; a step takes 5 ms and 20 us a token, a block's copy 1 ms."""
-    trace = trace_of(
-        rows, 16, [16 * len(row) for row in rows], [at * US for at in arrivals_us], [1] * len(rows)
-    )
+    answers = changes.pop("answers", [1] * len(rows))
+    trace = trace_of(rows, 16, [16 * len(row) for row in rows], [at * US for at in arrivals_us], answers)
     settings = cluster(blocks)
     cache = CacheSettings(
         block_size_tokens=16, semantics="vllm", lower_semantics=lower, kv_bytes_per_token=4_000, num_layers=4
@@ -92,6 +91,15 @@ def test_a_step_waits_for_stores_of_the_blocks_that_it_is_given():
     rows = run([A, B], [0, 7_000])
     # the store of A, sent when its step ended at 6.28 ms, ends at 10.28
     assert parts_us(rows, 1) == [0, 3_280, 0, 6_920]
+
+
+def test_a_step_waits_for_what_a_request_that_has_just_ended_stores_at_last():
+    """The tier has no place for A's blocks beside Z's, whose store ends at 11.56 ms: within A's last step, to 12.58.
+
+    The step after it stores A's blocks and gives two of them to B.
+    """
+    rows = run([["z1", "z2", "z3", "z4"], A, B], [0, 0, 1_000], (9, 4), answers=[1, 2, 1])
+    assert parts_us(rows, 2) == [11_580, 4_000, 0, 6_920]
 
 
 def test_lmcache_loads_first_and_saves_last_within_a_step():

@@ -71,6 +71,17 @@ def test_the_seeds_transmit_gives_its_three_times(kind):
 
 
 @both
+@pytest.mark.parametrize(
+    ("size", "layers", "each_ns"),
+    [(9, 1, 3), (10, 1, 4), (10, 3, 2), (12, 4, 1), (13, 4, 2), (20 * GB + 1, 1, 6_666_666_667)],
+)
+def test_part_of_a_nanosecond_counts_as_a_whole_one(kind, size, layers, each_ns):
+    """At three bytes a nanosecond; the last one's time is a product beyond 64 bits."""
+    sent = transmit(kind(settings(bandwidth_bytes_per_s=3 * GB)), (size, 0, layers), 0)
+    assert (sent.per_layer_ns, sent.completion_ns) == (each_ns, layers * each_ns)
+
+
+@both
 def test_latency_occupies_where_that_is_chosen(kind):
     channel = kind(settings(latency_ns=7, latency_occupies=True))
     transmit(channel, (100, 0, 4), 0)

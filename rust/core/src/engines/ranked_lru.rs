@@ -242,4 +242,11 @@ mod tests {
         policy.finish(1, Access::Reused);
         assert_eq!(policy.keys().collect::<Vec<_>>(), [2, 3]);
     }
+
+    #[test]
+    fn a_key_that_no_request_used_goes_first() {
+        let mut policy = three();
+        policy.insert(9);
+        assert_eq!(policy.evict(2, &NOTHING), Some(vec![9, 1]));
+    }
 }

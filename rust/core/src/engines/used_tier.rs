@@ -239,4 +239,20 @@ mod tests {
             assert_eq!(tier.tier.policy.arc_sizes().unwrap().target, 1.0);
         }
     }
+
+    #[test]
+    fn what_a_request_could_not_store_is_not_renewed_at_its_end() {
+        let mut tier = UsedTier::new(OffloadTier::new(Box::new(OffloadArc::new(2)), 2, 0), 2, 4);
+        assert!(tier.offer(0, &[at(0, 0), at(1, 1)], &|_| true).is_some());
+        tier.in_use.hold(&[0, 1]);
+        assert!(tier.offer(1, &[at(0, 2)], &|_| true).is_none());
+        tier.in_use.release_keys(&[0, 1]);
+        for (request, key) in [(2, 2), (3, 3)] {
+            assert!(tier.offer(request, &[at(0, key)], &|_| true).is_some());
+        }
+        for request in [2, 3, 1] {
+            tier.finish(request);
+        }
+        assert_eq!(tier.keys().collect::<Vec<u64>>(), [2, 3]);
+    }
 }
