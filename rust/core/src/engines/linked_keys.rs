@@ -28,7 +28,7 @@ impl LinkedKeys {
             self.at.insert(key, node);
             node
         });
-        self.links.place(node, ENDS);
+        self.links.move_before(node, ENDS);
     }
 
     /// Removes a key. Returns false if it was not queued.

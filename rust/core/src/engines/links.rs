@@ -51,7 +51,7 @@ impl<T: Copy> Links<T> {
     }
 
     /// Moves a value before another one, or before [`ENDS`].
-    pub fn place(&mut self, node: u32, next: u32) {
+    pub fn move_before(&mut self, node: u32, next: u32) {
         self.unlink(node);
         let previous = self.nodes[next as usize].previous;
         self.nodes[node as usize].previous = previous;

@@ -31,7 +31,7 @@ impl Default for Rank {
     }
 }
 
-/// A key, or the place below the keys of a running request.
+/// A key, or the marker below the keys of a running request.
 #[derive(Debug, Default, Clone, Copy)]
 struct Ranked {
     rank: Rank,
@@ -47,7 +47,7 @@ pub struct RankedLru {
     at: KeySlots,
     /// By rank; keys that no request has used are outside the order.
     order: Links<Ranked>,
-    /// Places of the running requests.
+    /// Markers of the running requests.
     of_request: KeyMap<u32, u32>,
     last: u64,
     /// Keys that were inserted since the last eviction and all had their first use, and the number that had not.
@@ -61,7 +61,7 @@ impl RankedLru {
         Rank::alone(self.last)
     }
 
-    /// Gives a key a rank, and its place before the next higher one.
+    /// Gives a key a rank, and moves it before the next higher one.
     fn give(&mut self, node: u32, rank: Rank, next: u32) {
         let before = self.order.value(node);
         if before.rank == Rank::default() {
@@ -71,7 +71,7 @@ impl RankedLru {
             }
         }
         self.order.set(node, Ranked { rank, ..before });
-        self.order.place(node, next);
+        self.order.move_before(node, next);
     }
 
     /// Returns those of the inserted keys that no request has used.
@@ -100,16 +100,16 @@ impl RankedLru {
         self.inserted.clear();
     }
 
-    /// Returns the place of a request, above all others at its first access.
-    fn place_of(&mut self, request: u32) -> u32 {
-        if let Some(&place) = self.of_request.get(&request) {
-            return place;
+    /// Returns the marker of a request, above all others at its first access.
+    fn marker_of(&mut self, request: u32) -> u32 {
+        if let Some(&marker) = self.of_request.get(&request) {
+            return marker;
         }
         let (rank, key) = (self.next_rank(), None);
-        let place = self.order.add(Ranked { rank, key });
-        self.order.place(place, ENDS);
-        self.of_request.insert(request, place);
-        place
+        let marker = self.order.add(Ranked { rank, key });
+        self.order.move_before(marker, ENDS);
+        self.of_request.insert(request, marker);
+        marker
     }
 }
 
@@ -162,14 +162,14 @@ impl OffloadPolicy for RankedLru {
         }
     }
 
-    /// Places the keys from the last slot up, so that one walk over the request's keys is enough.
+    /// Moves the keys from the last slot up, so that one walk over the request's keys is enough.
     fn access_by(&mut self, request: u32, used: &UsedKeys) {
         if used.is_empty() {
             return;
         }
-        let place = self.place_of(request);
-        let request = self.order.value(place).rank.request;
-        let mut next = self.order.next(place);
+        let marker = self.marker_of(request);
+        let request = self.order.value(marker).rank.request;
+        let mut next = self.order.next(marker);
         for (slot, KeyUse { key, .. }) in used.iter().rev() {
             let slot = Reverse(slot);
             let rank = Rank { request, slot };
@@ -193,8 +193,8 @@ impl OffloadPolicy for RankedLru {
     }
 
     fn ended(&mut self, request: u32) {
-        if let Some(place) = self.of_request.remove(&request) {
-            self.order.remove(place);
+        if let Some(marker) = self.of_request.remove(&request) {
+            self.order.remove(marker);
         }
     }
 }
