@@ -1095,6 +1095,25 @@ class GroupStore(MachineStore, LowerTiers):
             prompt_tokens: Prompt tokens of each request.
         """
 
+    @staticmethod
+    def with_simple_tier(
+        groups: KvGroups,
+        limits: tuple[int, int | None, int],
+        capacity_blocks: int,
+        cpu_blocks: int,
+        step_tokens: int | None,
+    ) -> GroupStore:
+        """Return a store above the empty tier of vLLM's second offloader.
+
+        Args:
+            groups: The cache groups.
+            limits: As for the class.
+            capacity_blocks: GPU blocks.
+            cpu_blocks: Blocks of the tier.
+            step_tokens: Tokens of the steps that lazy stores keep free blocks for; None: computed blocks are
+                stored.
+        """
+
     def brought(self, lease: int) -> Brought:
         """Return the blocks found in the pool, the moves that free blocks, and the moves that load KV."""
     def blocks_of_move(self, move: int) -> list[int]:

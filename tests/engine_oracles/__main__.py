@@ -71,6 +71,7 @@ PROGRAMS = (
     Program("vLLM schedules", "vllm==0.33.0", (), "vllm_schedules.py"),
     Program("vLLM offload schedules", "vllm==0.33.0", (), "vllm_offload_schedules.py"),
     Program("vLLM offload group schedules", "vllm==0.33.0", (), "vllm_offload_group_schedules.py"),
+    Program("vLLM simple offload schedules", "vllm==0.33.0", (), "vllm_simple_schedules.py"),
     Program("vLLM hand-overs", "vllm==0.33.0", (), "vllm_handovers.py"),
     Program("vLLM group schedules", "vllm==0.33.0", (), "vllm_group_schedules.py"),
     Program("vLLM connector", "vllm==0.33.0", (), "vllm_connector.py"),

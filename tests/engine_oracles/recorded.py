@@ -37,6 +37,7 @@ from engine_oracles import (  # noqa: E402
     vllm_offload_group_schedules,
     vllm_offload_schedules,
     vllm_pools,
+    vllm_simple_schedules,
 )
 
 FILE = HERE.parent / "data" / "oracles" / "engine_streams.json.xz"
@@ -158,6 +159,7 @@ CLASSES = {
         wheel="lmcache==0.5.6", needs=("sortedcontainers",)
     ),
     "vLLM hand-overs": _offloads(vllm_handovers, 12),
+    "vLLM simple offload schedules": _offloads(vllm_simple_schedules, 12),
 }
 
 

@@ -60,6 +60,10 @@ REAL = frozenset(
         "v1.kv_offload.tiering.example.manager",
         "v1.kv_offload.tiering.manager",
         "v1.request",
+        "v1.simple_kv_offload",
+        "v1.simple_kv_offload.manager",
+        "v1.simple_kv_offload.metadata",
+        "v1.simple_kv_offload.sizing",
         "utils.math_utils",
         *(
             f"distributed.kv_transfer.kv_connector.v1.{name}"
@@ -75,6 +79,7 @@ REAL = frozenset(
                 "offloading.events",
                 "offloading.scheduler",
                 "offloading_connector",
+                "simple_cpu_offload_connector",
             )
         ),
     )

@@ -145,8 +145,7 @@ class Engine(vllm_schedules.Engine):
 
     def watch(self, connector: Any) -> None:
         """Count refused stores, held back requests and loads; finished requests are handed over as they ended."""
-        store, asked = self.tier.prepare_store, connector.get_num_new_matched_tokens
-        allocated, built = connector.update_state_after_alloc, connector.build_connector_meta
+        store, built = self.tier.prepare_store, connector.build_connector_meta
 
         def stored(keys: Any, context: Any) -> Any:
             done = store(keys, context)
@@ -155,18 +154,6 @@ class Engine(vllm_schedules.Engine):
                 self.counts["stored"] += len(done.keys_to_store)
                 self.counts["evicted"] += len(done.evicted_keys)
             return done
-
-        def matched(request: Any, computed: int) -> Any:
-            self.local[request.request_id] = computed
-            found = asked(request, computed)
-            self.counts["held back"] += found[0] is None
-            return found
-
-        def noted(request: Any, blocks: Any, tokens: int) -> None:
-            if request.num_computed_tokens == 0:  # not one whose load has ended
-                self.hits.setdefault(int(request.request_id), (self.local[request.request_id], tokens))
-            self.counts["loads"] += tokens > 0
-            allocated(request, blocks, tokens)
 
         def in_order(out: Any) -> Any:
             # the scheduler's set has no order
@@ -180,9 +167,9 @@ class Engine(vllm_schedules.Engine):
             self.gone.append(request.request_id)
             return ended(request, blocks)
 
-        self.tier.prepare_store, connector.get_num_new_matched_tokens = stored, matched
+        self.note_hits(connector)
+        self.tier.prepare_store, connector.build_connector_meta = stored, in_order
         connector.request_finished_all_groups = over
-        connector.update_state_after_alloc, connector.build_connector_meta = noted, in_order
 
     def arrive(self) -> None:
         """Add all requests that have come, and end those whose clients are gone."""
@@ -197,6 +184,24 @@ class Engine(vllm_schedules.Engine):
                 del self.live[name]
         self.now = now
         super().arrive()
+
+    def note_hits(self, connector: Any) -> None:
+        """Keep the hits of pool and tier at a request's first admission; count loads."""
+        asked, allocated = connector.get_num_new_matched_tokens, connector.update_state_after_alloc
+
+        def matched(request: Any, computed: int) -> Any:
+            self.local[request.request_id] = computed
+            found = asked(request, computed)
+            self.counts["held back"] += found[0] is None
+            return found
+
+        def noted(request: Any, blocks: Any, tokens: int) -> None:
+            if request.num_computed_tokens == 0:  # not one whose load has ended
+                self.hits.setdefault(int(request.request_id), (self.local[request.request_id], tokens))
+            self.counts["loads"] += tokens > 0
+            allocated(request, blocks, tokens)
+
+        connector.get_num_new_matched_tokens, connector.update_state_after_alloc = matched, noted
 
     def decide(self) -> Step:
         """Decide a step; its start is noted when it begins."""

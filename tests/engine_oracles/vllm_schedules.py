@@ -345,7 +345,7 @@ def difference(theirs: dict[str, Any], own: dict[str, Any], drawn: str) -> str |
     for name, value in theirs.items():
         if own[name] != value:
             pairs = (
-                [(own[name], value)] if isinstance(value, str) else list(zip(own[name], value, strict=False))
+                list(zip(own[name], value, strict=False)) if isinstance(value, list) else [(own[name], value)]
             )
             first = next((at for at, (a, b) in enumerate(pairs) if a != b), len(pairs))
             return f"{name} {first} (ours, theirs): {pairs[first : first + 1]} under {drawn}"

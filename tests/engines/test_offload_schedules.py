@@ -18,10 +18,20 @@ from support.clusters import cluster
 from support.small_traces import trace_of
 
 US = 1_000
+SIMPLE = "vllm-simple-kv-offload"
 A, B = [f"a{k}" for k in range(4)], [f"b{k}" for k in range(6)]
 
 
-def run(rows, arrivals_us, blocks=(6, 40), lower="vllm-offload", channel=None, groups=None, **changes):
+def run(
+    rows,
+    arrivals_us,
+    blocks=(6, 40),
+    lower="vllm-offload",
+    channel=None,
+    groups=None,
+    lazy_tokens=None,
+    **changes,
+):
     """Serve prompts of whole blocks and one token; a step takes 5 ms and 20 us a token, a block's copy 1 ms."""
     answers = changes.pop("answers", [1] * len(rows))
     trace = trace_of(rows, 16, [16 * len(row) for row in rows], [at * US for at in arrivals_us], answers)
@@ -29,6 +39,7 @@ def run(rows, arrivals_us, blocks=(6, 40), lower="vllm-offload", channel=None, g
     cache = CacheSettings(
         block_size_tokens=16, semantics="vllm", lower_semantics=lower, kv_bytes_per_token=4_000, num_layers=4
     )
+    cache = replace(cache, lower_lazy_tokens=lazy_tokens)
     if groups is not None:
         cache = replace(cache, groups=groups, num_layers=1)
     replica = ReplicaSettings(
@@ -62,6 +73,18 @@ def test_a_prompt_that_left_the_pool_waits_for_its_load():
     rows = run([A, B, [*A, "c"]], [0, 20_000, 50_000])
     # four blocks at 1 ms, then 16 tokens
     assert (parts_us(rows, 2), cached(rows, 2)) == ([0, 0, 4_000, 5_320], (0, 64))
+
+
+def test_the_second_offloader_loads_all_but_a_last_block():
+    rows = run([A, B, A], [0, 20_000, 50_000], lower=SIMPLE)
+    assert (parts_us(rows, 2), cached(rows, 2)) == ([0, 0, 3_000, 5_320], (0, 48))
+
+
+def test_lazy_stores_keep_the_queue_of_free_blocks_and_no_more():
+    """A step of 16 tokens looks at two free blocks: all four of A are stored before B takes any."""
+    small = {"max_num_batched_tokens": 16, "lower": SIMPLE, "lazy_tokens": 16}
+    rows = run([A, B, [*A, "c"]], [0, 80_000, 200_000], **small)
+    assert cached(rows, 2) == (0, 64)
 
 
 def test_of_a_prompt_found_whole_one_token_is_computed():
@@ -119,6 +142,7 @@ def test_requests_of_a_step_wait_along_for_what_lmcache_loads_and_saves():
 @pytest.mark.parametrize(
     ("changes", "why"),
     [
+        ({"lower": SIMPLE, "scheduler": "kvsim"}, "lies below vLLM's scheduler alone"),
         ({"lower": "lmcache-server"}, "does not lie below vLLM's scheduler"),
         ({"lower": "lmcache", "blocks": (6, 40, 40)}, "no such tier below"),
         ({"stages": 2}, "no micro-batches"),

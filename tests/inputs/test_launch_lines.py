@@ -94,7 +94,7 @@ LINES = {
             "kv_connector_extra_config": {"num_cpu_blocks": 64000, "block_size": 64, "eviction_policy": "arc",
             "secondary_tiers": [{"type": "fs"}]}}]}}'
         vllm serve Qwen/Qwen3-8B -tp 2 --kv-transfer-config '{"kv_connector": "SimpleCPUOffloadConnector",
-            "kv_connector_extra_config": {"cpu_bytes_to_use_per_rank": 4294967296}}'
+            "kv_connector_extra_config": {"cpu_bytes_to_use_per_rank": 4294967296, "lazy_offload": true}}'
         vllm serve openai/gpt-oss-20b --kv-offloading-size 8
         vllm serve Qwen/Qwen3-8B --no-enable-prefix-caching
             --kv-transfer-config '{"kv_connector": "LMCacheConnectorV1"}'

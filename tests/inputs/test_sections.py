@@ -172,7 +172,7 @@ def test_changed_keys_come_in_the_schemas_order():
 def test_the_tiers_are_those_of_the_table():
     tiers = converted(TiersSection, {"disk": {"capacity": "4TiB"}})
     assert list(tiers.present) == ["gpu", "disk"]
-    others = ("policy", "semantics", "chunk_tokens", "kv_ratio", "encode", "decode")
+    others = ("policy", "semantics", "chunk_tokens", "lazy_offload", "kv_ratio", "encode", "decode")
     assert plain_values(tiers)["disk"] == {"capacity": "4TiB"} | dict.fromkeys(others)
     assert TiersSection.__doc__ == TiersSection.__mro__[1].__doc__
 
@@ -191,7 +191,7 @@ def digests() -> dict[str, str]:
 
 DIGESTS = """
 Scenario:95a532b5 TraceSection:1a90b087 PrefixSection:b346befd CacheSection:c6e16d72
-SessionViewSection:8aa32855 PrefixViewSection:b709e239 TiersSection:84ed274a TierSection:c071bd9e
+SessionViewSection:8aa32855 PrefixViewSection:b709e239 TiersSection:84ed274a TierSection:4bd6ff49
 ReplicaSection:e8c67a33 SpeculationSection:bbebcffb ClusterSection:37a794fd SharedPoolSection:86b31927
 AffinitySection:19b7ad81 PoolChannelsSection:4737dc30 PoolsSection:9b83948e RouterSection:4b9e5652
 RouterViewSection:f5f4c55c RouterIndexSection:9750b2f4 HandoverSection:e8534808 ChannelSection:ef011b91

@@ -11,7 +11,7 @@ from kvcache_sim.cache.settings import CacheSettings, LowerEngine, TierSettings
 from kvcache_sim.workload.trace import Trace
 
 #: An engine's own store with a tier below.
-LowerStore = _core.TieredPoolStore | _core.RadixStore
+LowerStore = _core.TieredPoolStore | _core.RadixStore | _core.GroupStore
 #: Makes a store from a machine's tiers.
 MakeLower = Callable[[Sequence[TierSettings]], LowerStore]
 
@@ -35,6 +35,8 @@ def groups_with_tier_maker(
 ) -> Callable[[Sequence[TierSettings]], _core.GroupStore]:
     """Return the maker of a machine's store for cache groups with a tier below: vLLM's, or the tree's."""
     keys = native_groups(groups.layout, trace, answers_shared=True)
+    if cache.lower_semantics == "vllm-simple-kv-offload":
+        return _above_simple(cache, keys, groups.limits)
     writes = cache.lower_write if groups.rules == "tree" else "engine"
     prompts = trace.input_tokens.tolist()
 
@@ -66,6 +68,22 @@ def _vllm_offload(cache: CacheSettings, trace: Trace, keys: _core.Keys) -> MakeL
     return make
 
 
+def _above_simple(
+    cache: CacheSettings, groups: _core.KvGroups, limits: tuple[int, int | None, int]
+) -> Callable[[Sequence[TierSettings]], _core.GroupStore]:
+    def make(tiers: Sequence[TierSettings]) -> _core.GroupStore:
+        (gpu, cpu), _ = _blocks(tiers)
+        return _core.GroupStore.with_simple_tier(groups, limits, gpu, cpu, cache.lower_lazy_tokens)
+
+    return make
+
+
+def _vllm_simple(cache: CacheSettings, trace: Trace, keys: _core.Keys) -> MakeLower:
+    """Return the maker for full attention, which is one cache group: only windows depend on its limits."""
+    block = cache.block_size_tokens
+    return _above_simple(cache, _core.KvGroups([("full", block, 0, keys, 1)], block), (1, None, 1 << 30))
+
+
 def _hicache(cache: CacheSettings, trace: Trace, keys: _core.Keys) -> MakeLower:
     rules, both = (cache.policy, _HICACHE_WRITES[cache.lower_write]), lengths(trace)
     prefetch, page = cache.lower_prefetch, cache.block_size_tokens
@@ -95,6 +113,7 @@ def _lmcache(cache: CacheSettings, trace: Trace, keys: _core.Keys) -> MakeLower:
 
 _MAKERS = {
     "vllm-offload": _vllm_offload,
+    "vllm-simple-kv-offload": _vllm_simple,
     "hicache": _hicache,
     "lmcache": _lmcache,
     "lmcache-server": _lmcache,

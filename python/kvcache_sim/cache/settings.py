@@ -54,7 +54,9 @@ Semantics = Literal["tree", "vllm", "sglang"]
 #: Blocks of layers: each kind of layer keeps its own, or all layers keep every block.
 LayerGroups = Literal["by-kind", "as-full"]
 #: Rules of a tier below the GPU; ``groups``: the tree's with cache groups.
-LowerEngine = Literal["vllm-offload", "hicache", "lmcache", "lmcache-server", "groups"]
+LowerEngine = Literal[
+    "vllm-offload", "vllm-simple-kv-offload", "hicache", "lmcache", "lmcache-server", "groups"
+]
 Touch = Literal["release", "admission"]
 Overflow = Literal["wait", "drop"]
 FullHit = Literal["prefill-remainder", "skip-prefill"]
@@ -145,6 +147,8 @@ class CacheSettings(Value):
     lower_write: str = "back"
     #: Prefetch from that engine's last tier before admission; None: none.
     lower_prefetch: StoragePrefetch | None = None
+    #: Tokens of the steps that lazy stores keep free blocks for; None: computed blocks are stored.
+    lower_lazy_tokens: int | None = None
     cache_output: bool = True
     #: A block's recency is that of its last release, or of the last admission that uses it (only lru).
     touch: Touch = "release"

@@ -146,6 +146,7 @@ def _with_lower(
 #: By the rules of the tier below: an engine's GPU with the engine's own lower tier.
 WITH_LOWER: dict[LowerEngine, StoreKind] = {
     "vllm-offload": replace(_with_lower("vllm", ("lru", "arc")), schedulers=("kvsim", "vllm")),
+    "vllm-simple-kv-offload": replace(_with_lower("vllm", ("lru",)), schedulers=("vllm",)),
     "lmcache": replace(
         _with_lower("vllm", ("lru", "lfu", "fifo", "mru")),
         lower_tiers=2,

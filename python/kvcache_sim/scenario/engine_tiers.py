@@ -14,6 +14,7 @@ from kvcache_sim.scenario.yaml_tree import Path
 _OWN, _DISK = TIERS[STAGING], TIERS[STAGING + 1]
 #: Semantics whose tiers store chunks of several blocks.
 _CHUNKED = ("lmcache", "lmcache-server", "vllm-offload")
+_SIMPLE = "vllm-simple-kv-offload"
 #: The fetch policies that correspond to SGLang's stop policies.
 _STOPS = ("best-effort", "wait", "timeout")
 
@@ -34,6 +35,13 @@ def chunk_tokens(model: ScenarioModel) -> int:
     """Return the tokens of a chunk of an engine's tiers; 0: those of a block."""
     lower = model.tiers.lower.get(_OWN)
     return 0 if lower is None else lower.chunk_tokens or 0
+
+
+def lazy_tokens(model: ScenarioModel) -> int | None:
+    """Return a step's tokens that lazy stores keep free blocks for; None: computed blocks are stored."""
+    lower = model.tiers.lower.get(_OWN)
+    is_lazy = lower is not None and lower.lazy_offload
+    return model.replica.max_num_batched_tokens if is_lazy else None
 
 
 def lower_write(model: ScenarioModel) -> str:
@@ -71,8 +79,13 @@ def findings(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> Iter
             if tier.chunk_tokens is not None and (name != _OWN or semantics not in _CHUNKED):
                 why = f"only tiers.{_OWN}.semantics {' or '.join(_CHUNKED)} stores chunks"
                 yield ("tiers", name, "chunk_tokens"), why
+            if tier.lazy_offload is not None and (name != _OWN or semantics != _SIMPLE):
+                yield ("tiers", name, "lazy_offload"), f"only tiers.{_OWN}.semantics {_SIMPLE} has it"
+        if lazy_tokens(model) not in (None, machine.replica.max_num_batched_tokens):
+            why = "lazy stores count by replica.max_num_batched_tokens, the same on all machines"
+            yield Contradiction(("tiers", _OWN, "lazy_offload"), why)
         here, common = machine.tiers.lower.get(_OWN), model.tiers.lower.get(_OWN)
-        for key in ("semantics", "chunk_tokens"):
+        for key in ("semantics", "chunk_tokens", "lazy_offload"):
             if getattr(here, key, None) != getattr(common, key, None):
                 yield Contradiction(("tiers", _OWN, key), f"the tiers of all machines have the same {key}")
     if semantics is None:
@@ -98,7 +111,10 @@ def findings(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> Iter
             below = "" if machine.replica.scheduler == "kvsim" else " below an engine's own scheduler"
             yield Contradiction(("tiers", deeper[0]), f"{semantics} is the last tier here{below}")
         if machine.replica.scheduler not in WITH_LOWER[semantics].schedulers:
-            yield Contradiction(at, f"with replica.scheduler {machine.replica.scheduler} the GPU is alone")
+            why = f"with replica.scheduler {machine.replica.scheduler} the GPU is alone"
+            if semantics == _SIMPLE:
+                why = "its scheduler is replica.scheduler vllm alone"
+            yield Contradiction(at, why)
         elif machine.replica.scheduler != "kvsim":
             yield from _below_own_scheduler(model, machine)
         if machine.replica.dp > 1:

@@ -57,7 +57,10 @@ def key_lines() -> list[str]:
 
 #: The keys of a tier below the GPU, and of the two that have others.
 _OF_LOWER = ("capacity", "policy", *FORM_KEYS)
-_OF_TIERS = {TIERS[COMPUTE]: _OF_LOWER[:2], TIERS[STAGING]: (*_OF_LOWER, "semantics", "chunk_tokens")}
+_OF_TIERS = {
+    TIERS[COMPUTE]: _OF_LOWER[:2],
+    TIERS[STAGING]: (*_OF_LOWER, "semantics", "chunk_tokens", "lazy_offload"),
+}
 
 
 def _rows(section: type[Section], prefix: str) -> Iterator[tuple[str, str, str]]:

@@ -33,7 +33,13 @@ from kvcache_sim.scenario.cluster_sections import (
     models_settings,
     tenancy,
 )
-from kvcache_sim.scenario.engine_tiers import chunk_tokens, lower_semantics, lower_write, storage_prefetch
+from kvcache_sim.scenario.engine_tiers import (
+    chunk_tokens,
+    lazy_tokens,
+    lower_semantics,
+    lower_write,
+    storage_prefetch,
+)
 from kvcache_sim.scenario.fleet import membership_plan
 from kvcache_sim.scenario.fleet_events import fleet_events, with_slow_channels
 from kvcache_sim.scenario.machine_sections import ReplicaSection
@@ -317,6 +323,7 @@ def _cache(model: ScenarioModel, tree: Tree) -> CacheSettings:
         lower_semantics=lower_semantics(model),
         lower_chunk_tokens=chunk_tokens(model),
         lower_write=lower_write(model),
+        lower_lazy_tokens=lazy_tokens(model),
         lower_prefetch=storage_prefetch(model),
         kv_bytes_per_token=copies_of(model, model.replica).bytes_on_gpus(
             section.kv_bytes_per_token or spec.kv_bytes_per_token

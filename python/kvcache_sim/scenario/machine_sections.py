@@ -49,6 +49,10 @@ class TierSection(Section, kw_only=True):
             f"of the {TIERS[STAGING]} with LMCache or vllm-offload: tokens of a chunk; null: cache.block_size"
         ),
     ] = None
+    lazy_offload: Annotated[
+        bool | None,
+        about("of vllm-simple-kv-offload: true stores blocks next to be evicted; null: computed ones"),
+    ] = None
     kv_ratio: Annotated[
         Annotated[float, Meta(gt=0, le=1)] | None,
         about("bytes of a block below the GPU / on it (fp8, compressed); null: as the tier above"),

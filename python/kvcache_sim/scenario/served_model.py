@@ -92,7 +92,7 @@ def other_kv_timed(model: ScenarioModel) -> str | None:
 
 
 #: Semantics of the tier below the GPU that support cache groups, by the semantics of the GPU.
-_TIER_OF_GROUPS = {"vllm": "vllm-offload", "tree": "groups"}
+_TIERS_OF_GROUPS = {"vllm": ("vllm-offload", "vllm-simple-kv-offload"), "tree": ("groups",)}
 
 _WORDS = {"window": "windows", "chunk": "chunks", "state": "states"}
 
@@ -190,9 +190,9 @@ def of_groups(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> Ite
     if model.pools.prefill or model.pools.decode:
         why = f"the cache groups of {name} are not handed over between machines"
         yield Contradiction(("pools", "prefill"), why)
-    below = _TIER_OF_GROUPS[model.cache.semantics]
-    if lower_semantics(model) not in (None, below):
-        why = f"below the cache groups of {name} only {below} supports groups"
+    below = _TIERS_OF_GROUPS[model.cache.semantics]
+    if lower_semantics(model) not in (None, *below):
+        why = f"below the cache groups of {name} only {' or '.join(below)} supports groups"
         yield Contradiction(("tiers", TIERS[STAGING], "semantics"), why)
     if model.router.index_blocks is not None:
         yield ("router", "index_blocks"), f"a router's own index has no cache groups, as {name} has"

@@ -126,6 +126,8 @@ def _of_machine(where: str, machine: MachineSettings, cache: CacheSettings) -> I
         yield f"{where}.replica.stages", "micro-batches are those of vLLM's own scheduler"
     if machine.replica.scheduler == "vllm" and store_kind(cache).name != "vllm":
         yield f"{where}.replica.scheduler", "vLLM's scheduler needs its pool: cache.semantics vllm"
+    if machine.replica.scheduler not in {*_ENGINES, *store_kind(cache).schedulers} and len(machine.tiers) > 1:
+        yield f"{where}.tiers.{machine.tiers[1].name}", "this tier lies below vLLM's scheduler alone"
     if machine.replica.scheduler in _ENGINES and len(machine.tiers) > 1:
         below = f"{where}.tiers.{machine.tiers[1].name}"
         if machine.replica.scheduler not in store_kind(cache).schedulers:

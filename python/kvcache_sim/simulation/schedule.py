@@ -36,7 +36,7 @@ def _figures(replica: NativeReplica, trace: Trace) -> dict[str, Any]:
     assert log is not None, "recording starts before the first step"
     figures = schedule_figures(log, replica.store.eviction_counts(COMPUTE).evicted_blocks)
     if replica.settings.scheduler == "vllm" and replica.cache.groups is None:
-        assert isinstance(replica.store, _core.PoolStore | _core.TieredPoolStore)
-        queue = replica.store.free_queue()
+        assert isinstance(replica.store, _core.PoolStore | _core.TieredPoolStore | _core.GroupStore)
+        queue = [key[1] if isinstance(key, tuple) else key for key in replica.store.free_queue()]
         figures |= free_queue_figures(queue, trace, replica.cache.block_size_tokens)
     return figures

@@ -5,8 +5,9 @@ use kvsim_core::engines::group_tier::{GroupTier, GroupWrites};
 use kvsim_core::engines::groups::{Limits, Reuse};
 use kvsim_core::engines::offload_tier::AnyPolicy;
 use kvsim_core::engines::ranked_lru::RankedLru;
+use kvsim_core::engines::simple_tier::SimpleTier;
 use kvsim_core::engines::tier_chunks::TierBlocks;
-use kvsim_core::store::contract::{BatchStore, GroupAdmission, MovingStore};
+use kvsim_core::store::contract::{BatchStore, BlockStore, GroupAdmission};
 use kvsim_core::store::newcomer::{Entry, Newcomer};
 use kvsim_core::store::StoreError;
 use pyo3::prelude::*;
@@ -141,6 +142,24 @@ store_calls! {
             Py::new(py, (Self, PyMachineStore::new(store)))
         }
 
+        /// A store above the tier of vLLM's second offloader: its blocks, and for lazy stores the tokens of a step.
+        #[staticmethod]
+        fn with_simple_tier(
+            py: Python<'_>,
+            groups: &KvGroups,
+            limits: LimitsArg,
+            capacity_blocks: Arg<u32>,
+            cpu_blocks: Arg<u32>,
+            step_tokens: Option<Arg<u64>>,
+        ) -> PyResult<Py<Self>> {
+            let (blocks, cpu) = (capacity_of(capacity_blocks.0)?, capacity_of(cpu_blocks.0)?);
+            let tokens = step_tokens.map(|tokens| tokens.0);
+            let tier = SimpleTier::new(&groups.groups, blocks, cpu, tokens);
+            let store = made(groups, limits, capacity_blocks, "vllm")?;
+            let store = AnyStore::Groups(store.above_simple(tier));
+            Py::new(py, (Self, PyMachineStore::new(store)))
+        }
+
         fn brought<'py>(
             slf: PyRefMut<'py, Self>,
             py: Python<'py>,
@@ -160,7 +179,7 @@ store_calls! {
 
         fn blocks_of_move(slf: PyRefMut<'_, Self>, r#move: Arg<u64>) -> PyResult<Vec<u64>> {
             Self::call(slf, |store| {
-                let counts = store.tier().and_then(|tier| tier.blocks_of_move(r#move.0));
+                let counts = store.moving().and_then(|tier| tier.blocks_of_move(r#move.0));
                 counts.map(<[u64]>::to_vec).ok_or(StoreError::NoSuchMove)
             })
         }

@@ -24,6 +24,7 @@ _SWITCH, _RATIO, _STORAGE = "--enable-hierarchical-cache", "--hicache-ratio", "-
 _SIMPLE = "VLLM_USE_SIMPLE_KV_OFFLOAD"
 _CAPACITY, _SEMANTICS, _CHUNK = "tiers.cpu.capacity", "tiers.cpu.semantics", "tiers.cpu.chunk_tokens"
 _KVBM = {"DYN_KVBM_CPU_CACHE_GB": _CAPACITY, "DYN_KVBM_DISK_CACHE_GB": "tiers.disk.capacity"}
+_SIMPLE_RULES, _LAZY = "vllm-simple-kv-offload", "tiers.cpu.lazy_offload"
 _GIB = 2**30
 
 
@@ -55,6 +56,7 @@ def _by_size(made: Making) -> Iterator[Lower]:
             made.note("no effect", str(backend), f"there is no {_SIZE}")
         return
     gib, version = _number(size.text, _SIZE), made.release.version
+    is_simple = made.variables.get(_SIMPLE, "0") not in ("0", "")
     kind = "native" if backend is None else backend.text
     size = size if backend is None else Given(size.flag, f"{size.text} {backend}")
     if kind == "lmcache" and version >= parse_version("0.23.0"):
@@ -64,7 +66,8 @@ def _by_size(made: Making) -> Iterator[Lower]:
     else:
         if version < parse_version("0.14.0"):
             made.note("assumed", f"{size} starts a connector: {made.release} itself does not start with it")
-        yield Lower("vllm-offload", size, extra={"cpu_bytes_to_use": round(gib * _GIB)})
+        rules = _SIMPLE_RULES if is_simple else "vllm-offload"
+        yield Lower(rules, size, extra={"cpu_bytes_to_use": round(gib * _GIB)})
 
 
 def _by_connector(made: Making) -> Iterator[Lower]:
@@ -120,6 +123,8 @@ def write_lower(made: Making, lower: Lower | None, degrees: Degrees) -> None:
     rules = (
         {} if lower.rules == "kvbm" else {_SEMANTICS: lower.rules, "cache.semantics": made.line.engine.name}
     )
+    if lower.rules == _SIMPLE_RULES:
+        rules = _simple_rules(made, settings, rules, flag)
     why = made.attempt(settings | rules, flag) if rules else "its rules are not simulated"
     if why:
         size = {key: text for key, text in settings.items() if key.endswith("capacity")}
@@ -135,6 +140,16 @@ def write_lower(made: Making, lower: Lower | None, degrees: Degrees) -> None:
     _without(made)
 
 
+def _simple_rules(made: Making, settings: dict[str, str], rules: dict[str, str], flag: str) -> dict[str, str]:
+    """Return the rules of vLLM's second offloader, which has no other scheduler; else those of its first."""
+    of_simple = rules | {"replica.scheduler": made.line.engine.name}
+    if not (why := made.attempt(settings | of_simple, flag)):
+        return of_simple
+    settings.pop(_LAZY, None)
+    made.note("assumed", f"the rules of OffloadingConnector stand in for SimpleCPUOffloadConnector: {why}")
+    return rules | {_SEMANTICS: "vllm-offload"}
+
+
 def _link(made: Making) -> str:
     channels = made.check().resolved["channels"]
     rates = [f"{name} {channel['bandwidth']}" for name, channel in channels.items() if "cpu" in name]
@@ -145,7 +160,7 @@ def _settings(made: Making, lower: Lower, degrees: Degrees) -> dict[str, str]:
     """Return the sizes and further settings of a tier; without a capacity the line does not give one."""
     if lower.rules == "hicache":
         return _of_hicache(made, degrees)
-    if lower.rules == "vllm-offload":
+    if lower.rules.startswith("vllm-"):
         return _of_offloading(made, lower, degrees)
     if lower.rules == "lmcache":
         return _of_lmcache(made, lower, degrees)
@@ -161,24 +176,24 @@ def _settings(made: Making, lower: Lower, degrees: Degrees) -> dict[str, str]:
 def _of_offloading(made: Making, lower: Lower, degrees: Degrees) -> dict[str, str]:
     """Return the settings of vLLM's offloading connectors (``v1/kv_offload``): a size is of all ranks."""
     extra, block = dict(lower.extra), int(made.tree.values["cache"]["block_size"])
-    if made.variables.pop(_SIMPLE, "0") not in ("0", "") or lower.connector.startswith("Simple"):
-        made.note(
-            "assumed", f"the rules of OffloadingConnector stand in for SimpleCPUOffloadConnector ({_SIMPLE})"
-        )
+    made.variables.pop(_SIMPLE, None)
+    is_simple, blocks = lower.rules == _SIMPLE_RULES, extra.pop("num_cpu_blocks", None)
+    if is_simple and blocks is None:
         extra.setdefault("cpu_bytes_to_use", 8 * _GIB)
-    blocks = extra.pop("num_cpu_blocks", None)
     size, each = extra.pop("cpu_bytes_to_use", None), extra.pop("cpu_bytes_to_use_per_rank", None)
     chunk = extra.pop("block_size", None) or block * int(extra.pop("blocks_per_chunk", None) or 1)
     settings = {_CHUNK: str(chunk)} if int(chunk) != block else {}
+    if is_simple and extra.pop("lazy_offload", False):
+        settings[_LAZY] = "true"
     if (policy := extra.pop("eviction_policy", "lru")) != "lru":
         settings["tiers.cpu.policy"] = str(policy)
     if each is not None or size is not None:
         count = int(_number(str(each if each is not None else size), lower.given.flag.name))
         settings[_CAPACITY] = render_size(count * (degrees.gpus if each is not None else 1))
     elif blocks is not None:
-        settings[_CAPACITY] = (
-            f"{int(_number(str(blocks), lower.given.flag.name)) * int(chunk) // block} blocks"
-        )
+        # one of them is no block of a request
+        count = int(_number(str(blocks), lower.given.flag.name)) - is_simple
+        settings[_CAPACITY] = f"{count * int(chunk) // block} blocks"
     else:
         made.leave(lower.given, "its size is not in the line: cpu_bytes_to_use; nearest: tiers.cpu.capacity")
     for key, value in extra.items():

@@ -244,6 +244,8 @@ def _say_tier(line: _Line) -> None:
     size = None if written.endswith(" blocks") else parse_size_bytes(written)
     if rules in ("vllm-offload", None) and line.engine.name == "vllm":
         _say_offloading(line, size, written)
+    elif rules == "vllm-simple-kv-offload":
+        _say_simple(line, size, written)
     elif rules == "lmcache" and line.engine.name == "vllm" and size is not None:
         _say_lmcache(line, size)
     elif rules in ("hicache", None) and line.engine.name == "sglang":
@@ -267,6 +269,17 @@ def _say_offloading(line: _Line, size: int | None, written: str) -> None:
     extra |= {"block_size": chunk} if chunk else {}
     extra |= {"eviction_policy": policy} if policy else {}
     _say_connector(line, "OffloadingConnector", extra)
+
+
+def _say_simple(line: _Line, size: int | None, written: str) -> None:
+    """Say vLLM's second offloader; one of its blocks is no block of a request."""
+    extra = (
+        {"cpu_bytes_to_use": size} if size else {"num_cpu_blocks": int(written.removesuffix(" blocks")) + 1}
+    )
+    if line.get("tiers.cpu.lazy_offload"):
+        extra["lazy_offload"] = True
+    line.said.add("tiers.cpu.lazy_offload")
+    _say_connector(line, "SimpleCPUOffloadConnector", extra)
 
 
 def _say_connector(line: _Line, name: str, extra: Mapping[str, Any]) -> None:

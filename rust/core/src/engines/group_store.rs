@@ -17,6 +17,7 @@ use super::groups::manager::GroupManager;
 use super::groups::rules::{chunk_end, next_change, Chunk};
 use super::groups::{Found, Group, Kind, Limits};
 use super::leases::EngineLeases;
+use super::simple_tier::SimpleTier;
 use crate::convert::fit;
 use crate::records::Records;
 use crate::store::newcomer::Newcomer;
@@ -66,6 +67,8 @@ pub struct GroupStore {
     junctions: Vec<Junction>,
     /// Tier below, if any.
     pub(super) below: Option<Box<GroupTier>>,
+    /// Tier of vLLM's second offloader below, if any.
+    simple: Option<Box<SimpleTier>>,
     /// Digest and evictions of this machine.
     pub records: Records,
 }
@@ -79,6 +82,7 @@ impl GroupStore {
             losses: Losses::new(groups.len()),
             junctions: Vec::new(),
             below: None,
+            simple: None,
             manager: GroupManager::new(groups, align, limits, capacity_blocks),
             capacity: u64::from(capacity_blocks),
             leases: EngineLeases::new(requests),
@@ -95,6 +99,13 @@ impl GroupStore {
         self
     }
 
+    /// Adds an empty tier of vLLM's second offloader.
+    #[must_use]
+    pub fn above_simple(mut self, tier: SimpleTier) -> Self {
+        self.simple = Some(Box::new(tier));
+        self
+    }
+
     fn tokens(&self, blocks: u32) -> u64 {
         u64::from(blocks) * self.manager.align()
     }
@@ -103,11 +114,12 @@ impl GroupStore {
         if let Some(tier) = &self.below {
             return tier.look_up(&self.manager, request, limit);
         }
-        let found = self.manager.look_up(request, limit);
-        FoundBelow {
-            found,
-            pool_tokens: found.tokens,
+        let mut found = self.manager.look_up(request, limit);
+        let pool_tokens = found.tokens;
+        if let Some(tier) = &self.simple {
+            found.tokens += tier.peek(&self.manager, request, pool_tokens, limit + 1);
         }
+        FoundBelow { found, pool_tokens }
     }
 
     /// Returns the blocks of the pool that a sequence of `tokens` can hold while `steps_in_flight` steps are

@@ -7,7 +7,8 @@
 //! the tree's rules a prompt continues from where all groups can, block by block from pool or tier. Blocks go down when
 //! they leave the pool (write-back) or are computed (write-through). A group loads the blocks that it will read.
 
-mod bring;
+/// Loads from the tier.
+pub mod bring;
 pub mod connector;
 mod demote;
 mod known;
@@ -29,7 +30,9 @@ use crate::store::contract::{MovingStore, TierOccupancy};
 use crate::store::newcomer::Brought;
 use crate::store::{Answer, LeaseId, MoveId, Order, Violation, STAGING};
 use known::GroupConnector;
-use to_offer::{GroupSlot, ToOffer};
+pub use known::Known;
+pub use to_offer::GroupSlot;
+use to_offer::ToOffer;
 
 /// Time at which blocks are written down.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -83,6 +83,8 @@ pub mod requests;
 pub mod server_below;
 /// A level of LMCache's server, with its loop.
 mod server_level;
+/// The pool of vLLM's SimpleCPUOffloadConnector, below a pool of cache groups.
+pub mod simple_tier;
 /// Chunks of LMCache's tiers as blocks of the pool above.
 pub mod tier_chunks;
 /// vLLM's CPU tier with a secondary tier below it.

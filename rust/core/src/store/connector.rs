@@ -48,6 +48,8 @@ pub struct Scheduled {
     pub tokens: u64,
     /// Its prompt and the tokens of its answer that the scheduler has.
     pub known_tokens: u64,
+    /// Its known tokens that have KV when the steps before have ended.
+    pub confirmed_tokens: u64,
 }
 
 /// A request that ends, before its blocks are released.
@@ -61,6 +63,8 @@ pub struct Ending {
     pub prompt_tokens: u64,
     /// Its tokens that have KV; steps in flight compute further ones.
     pub processed_tokens: u64,
+    /// Its known tokens that have KV when the steps in flight have ended.
+    pub confirmed_tokens: u64,
 }
 
 /// The connector of a scheduler.

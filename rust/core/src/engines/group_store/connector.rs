@@ -2,9 +2,11 @@
 
 use super::{GroupStore, Running};
 use crate::convert::fit;
+use crate::engines::group_tier::bring::behind_pool;
 use crate::engines::group_tier::connector::InStep;
 use crate::engines::group_tier::{FoundBelow, Site};
 use crate::engines::groups::admission::AdmissionLimits as Within;
+use crate::engines::groups::tables::Table;
 use crate::engines::groups::Found;
 use crate::store::connector::{Connector, Ending, Scheduled, StepCopies};
 use crate::store::newcomer::{Entry, Newcomer};
@@ -13,7 +15,7 @@ use crate::store::{Answer, LeaseId};
 impl GroupStore {
     /// Returns true if a tier lies below that vLLM's scheduler reaches.
     pub fn has_connector(&self) -> bool {
-        self.tier().is_some_and(|tier| tier.frees_unread_first())
+        self.simple.is_some() || self.tier().is_some_and(|tier| tier.frees_unread_first())
     }
 
     /// Returns the number of free blocks.
@@ -23,14 +25,24 @@ impl GroupStore {
 
     /// Returns true if no copy is in flight, and none is decided with the next step of a request.
     pub fn is_quiet(&self, request: u32) -> bool {
-        self.tier()
-            .is_none_or(|tier| tier.is_quiet() && !tier.offers_more(&self.manager, request))
+        self.simple.is_none()
+            && self
+                .tier()
+                .is_none_or(|tier| tier.is_quiet() && !tier.offers_more(&self.manager, request))
     }
 
-    /// Returns true if a request has ended since the last step.
+    /// Returns true if a step without requests has copies to decide or to wait for.
     pub fn has_ended(&self) -> bool {
-        self.tier()
-            .is_some_and(|tier| !tier.connector.ended.is_empty())
+        let simple = self.simple.as_ref();
+        simple.is_some_and(|tier| tier.has_ended())
+            || self
+                .tier()
+                .is_some_and(|tier| !tier.connector.ended.is_empty())
+    }
+
+    /// Returns true if the next step may decide copies, though nothing else has changed.
+    pub fn has_more(&self) -> bool {
+        self.simple.as_ref().is_some_and(|tier| tier.has_more())
     }
 
     /// Returns the blocks that a running request may still take for `tokens` tokens.
@@ -91,17 +103,26 @@ impl GroupStore {
         if !loads && end <= hit && end < known {
             return Ok(Entry::NoTokens);
         }
-        let is_deferred = !loads && hit < asked.least_cached_tokens;
-        if is_deferred || self.manager.is_computed_now(request, in_pool.tokens) {
-            return Ok(Entry::NotYet);
-        }
         let looked = FoundBelow {
             found,
             pool_tokens: in_pool.tokens,
         };
-        let Some(lease) = self.hold_above(asked, running, looked, end, now_ns)? else {
+        let (tables, lacking) = behind_pool(&self.manager, request, looked);
+        if let Some(tier) = self.simple.as_mut().filter(|_| loads) {
+            tier.hold(&self.manager, request, &lacking);
+        }
+        let is_deferred = !loads && hit < asked.least_cached_tokens;
+        if is_deferred || self.manager.is_computed_now(request, in_pool.tokens) {
+            return Ok(Entry::NotYet);
+        }
+        let Some(lease) = self.hold_above(asked, running, looked, (tables, end), now_ns)? else {
             return Ok(Entry::NoCapacity);
         };
+        if let Some(tier) = &mut self.simple {
+            tier.admitted(&mut self.manager, request, &lacking);
+        } else if let Some(tier) = self.below.as_mut().filter(|_| loads) {
+            tier.load_later(&self.manager, request, &lacking, hit);
+        }
         let in_pool_blocks = fit::<u32>(in_pool.tokens / self.manager.align());
         Ok(match loads {
             true => Entry::Loads {
@@ -119,6 +140,9 @@ impl GroupStore {
 
     /// Looks up a request behind the pool's hit; `None`: copies have not ended.
     fn ask_tier(&mut self, request: u32, in_pool: u64, known: u64) -> Option<u64> {
+        if let Some(tier) = &mut self.simple {
+            return Some(tier.look_up(&self.manager, request, in_pool, known));
+        }
         let tier = self.below.as_mut()?;
         if tier.is_asked(self.manager.groups().len(), request) {
             return None;
@@ -126,21 +150,17 @@ impl GroupStore {
         tier.reached_in_time(&self.manager, request, in_pool, known)
     }
 
-    /// Holds the blocks of an admission, and decides its load; `None`, with no change, if they do not fit.
+    /// Holds the blocks of an admission; `None`, with no change, if they do not fit.
     fn hold_above(
         &mut self,
         asked: &Newcomer,
         running: Running,
         looked: FoundBelow,
-        end: u64,
+        (tables, end): (Vec<Table>, u64),
         now_ns: u64,
     ) -> Answer<Option<LeaseId>> {
-        let Some(tier) = self.below.as_mut() else {
-            return Ok(None);
-        };
         let (request, manager) = (asked.request, &mut self.manager);
         let loads_first = looked.found.tokens > looked.pool_tokens;
-        let (tables, lacking) = tier.lacking(manager, request, looked);
         // the state at the end of the pool's hit counts, though the load brings another
         let idle = if loads_first {
             manager.idle_states(request, looked.pool_tokens)
@@ -180,9 +200,6 @@ impl GroupStore {
             depth,
             ..running
         };
-        if loads_first {
-            tier.load_later(manager, request, &lacking, looked.found.tokens);
-        }
         Ok(Some(lease))
     }
 }
@@ -193,21 +210,28 @@ impl Connector for GroupStore {
             Ok(InStep {
                 request: self.leases.get(part.lease)?.request,
                 computed_tokens: part.computed_tokens,
+                confirmed_tokens: part.confirmed_tokens,
             })
         });
         let in_step = in_step.collect::<Answer<Vec<InStep>>>()?;
-        let Some(tier) = &mut self.below else {
-            return Ok(StepCopies::default());
-        };
         let site = Site {
             manager: &mut self.manager,
             records: &mut self.records,
             now_ns,
         };
-        Ok(tier.step_decided(site, &in_step))
+        if let Some(tier) = &mut self.simple {
+            return Ok(tier.step_decided(site, &in_step));
+        }
+        let tier = self.below.as_mut();
+        Ok(tier.map_or_else(StepCopies::default, |tier| {
+            tier.step_decided(site, &in_step)
+        }))
     }
 
     fn copies_ended(&mut self) -> Answer<Vec<u32>> {
+        if let Some(tier) = &mut self.simple {
+            return tier.copies_ended(&mut self.manager);
+        }
         match &mut self.below {
             Some(tier) => tier.copies_ended(),
             None => Ok(Vec::new()),
@@ -228,6 +252,9 @@ impl Connector for GroupStore {
 
     fn preempted(&mut self, request: u32) {
         self.manager.forget_states(request);
+        if let Some(tier) = &mut self.simple {
+            tier.preempted(self.manager.groups().len(), request);
+        }
         if let Some(tier) = &mut self.below {
             tier.preempted(request);
         }
@@ -238,6 +265,9 @@ impl Connector for GroupStore {
         self.manager
             .computed_to(ending.request, ending.processed_tokens);
         self.manager.drop_unread(ending.request);
+        if let Some(tier) = &mut self.simple {
+            tier.request_ended(&mut self.manager, ending);
+        }
         if let Some(tier) = &mut self.below {
             tier.request_ended(ending);
         }

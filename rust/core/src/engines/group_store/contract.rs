@@ -2,6 +2,7 @@
 
 use super::{GroupStore, Running};
 use crate::convert::fit;
+use crate::engines::copies::Copies;
 use crate::engines::groups::admission::AdmissionLimits as Within;
 use crate::store::contract::{
     gpu_alone, own_records, BlockStore, EvictionCounts, GroupAdmission, MachineStore, MovingStore,
@@ -28,12 +29,17 @@ impl MachineStore for GroupStore {
 
     fn occupancy(&self, tier: usize) -> Answer<TierOccupancy> {
         let below = self.tier();
-        if let (STAGING, Some(below)) = (tier, below) {
-            return Ok(below.occupancy());
+        let simple = self.simple.as_ref();
+        match (tier, below, simple) {
+            (STAGING, Some(below), _) => return Ok(below.occupancy()),
+            (STAGING, None, Some(simple)) => return Ok(simple.occupancy()),
+            _ => (),
         }
         gpu_alone(tier)?;
         let (free, held, cached) = GroupStore::occupancy(self);
-        let arriving = below.map_or(0, |below| below.copies.arriving_blocks());
+        let copies = below.map(|tier| &tier.copies);
+        let copies = copies.or(simple.map(|tier| &tier.copies));
+        let arriving = copies.map_or(0, Copies::arriving_blocks);
         Ok(TierOccupancy {
             free,
             held: held - arriving,
@@ -44,8 +50,9 @@ impl MachineStore for GroupStore {
     }
 
     fn eviction_counts(&self, tier: usize) -> Answer<EvictionCounts> {
-        let evicted = match (tier, self.tier()) {
-            (STAGING, Some(below)) => below.evicted(),
+        let evicted = match (tier, self.tier(), &self.simple) {
+            (STAGING, Some(below), _) => below.evicted(),
+            (STAGING, None, Some(simple)) => simple.evicted(),
             _ => {
                 gpu_alone(tier)?;
                 self.manager.pool.counts().evicted
@@ -61,10 +68,13 @@ impl MachineStore for GroupStore {
     own_records!();
 
     fn check(&self) -> Result<(), Violation> {
-        self.manager.check()?;
-        match &self.below {
-            Some(tier) => tier.check(&self.manager.ref_counts()),
-            None => Ok(()),
+        let simple = self.simple.as_ref();
+        let copied = simple.into_iter().flat_map(|tier| tier.held_above());
+        self.manager.check(copied)?;
+        match (&self.below, simple) {
+            (Some(tier), _) => tier.check(&self.manager.ref_counts()),
+            (None, Some(tier)) => tier.check(&self.manager.ref_counts()),
+            (None, None) => Ok(()),
         }
     }
 }
@@ -108,7 +118,11 @@ impl BlockStore for GroupStore {
     }
 
     fn moving(&mut self) -> Option<&mut dyn MovingStore> {
-        self.tier_mut().map(|tier| tier as &mut dyn MovingStore)
+        match (&mut self.below, &mut self.simple) {
+            (Some(tier), _) => Some(&mut **tier),
+            (None, Some(tier)) => Some(&mut **tier),
+            (None, None) => None,
+        }
     }
 
     fn offers(&mut self) -> Option<&mut dyn OffersComputed> {

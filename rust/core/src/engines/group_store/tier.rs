@@ -80,8 +80,12 @@ impl GroupStore {
 
     /// Returns the number of the tier's blocks that the pool has too.
     pub fn duplicates(&self) -> u64 {
-        let below = self.below.as_ref();
-        below.map_or(0, |tier| tier.duplicates(&self.manager))
+        let below = self
+            .below
+            .as_ref()
+            .map(|tier| tier.duplicates(&self.manager));
+        let simple = self.simple.as_ref();
+        below.unwrap_or_else(|| simple.map_or(0, |tier| tier.duplicates(&self.manager)))
     }
 }
 

@@ -19,6 +19,23 @@ pub(super) struct Read {
     pub keys: Vec<u64>,
 }
 
+/// Returns the blocks of the pool's own hit by group, and those behind it that are to be loaded.
+pub fn behind_pool(
+    manager: &GroupManager,
+    request: u32,
+    looked: FoundBelow,
+) -> (Vec<Table>, Vec<GroupSlot>) {
+    let hit = looked.found.tokens;
+    let (mut tables, mut lacking) = (Vec::new(), Vec::new());
+    for (number, group) in manager.groups().iter().enumerate() {
+        let table = manager.found_table(request, number, looked.pool_tokens, hit);
+        let start = table.positions().max(skipped_blocks(group, hit));
+        lacking.extend((start..group.blocks(hit)).map(|block| GroupSlot::new(number, block)));
+        tables.push(table);
+    }
+    (tables, lacking)
+}
+
 impl GroupTier {
     /// Returns the found blocks of the pool by group, and the blocks that are to be loaded.
     pub fn lacking(
@@ -27,21 +44,17 @@ impl GroupTier {
         request: u32,
         looked: FoundBelow,
     ) -> (Vec<Table>, Vec<GroupSlot>) {
+        if self.writes == GroupWrites::Engine {
+            return behind_pool(manager, request, looked);
+        }
         let hit = looked.found.tokens;
         let (mut tables, mut lacking) = (Vec::new(), Vec::new());
         for (number, group) in manager.groups().iter().enumerate() {
-            let end = group.blocks(hit);
-            if self.writes == GroupWrites::Engine {
-                let table = manager.found_table(request, number, looked.pool_tokens, hit);
-                let start = table.positions().max(skipped_blocks(group, hit));
-                lacking.extend((start..end).map(|block| GroupSlot::new(number, block)));
-                tables.push(table);
-            } else {
-                let table = manager.table_with_gaps(request, number, hit);
-                let gaps = (table.start..end).filter(|&block| table.block(block) == NULL);
-                lacking.extend(gaps.map(|block| GroupSlot::new(number, block)));
-                tables.push(table);
-            }
+            let table = manager.table_with_gaps(request, number, hit);
+            let all = table.start..group.blocks(hit);
+            let gaps = all.filter(|&block| table.block(block) == NULL);
+            lacking.extend(gaps.map(|block| GroupSlot::new(number, block)));
+            tables.push(table);
         }
         (tables, lacking)
     }

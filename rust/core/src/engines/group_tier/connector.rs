@@ -33,17 +33,14 @@ pub struct InStep {
     pub request: u32,
     /// Its tokens that have KV when the step has ended.
     pub computed_tokens: u64,
+    /// Its known tokens that have KV when the steps before have ended.
+    pub confirmed_tokens: u64,
 }
 
 impl GroupTier {
     /// Notes that a waiting request is looked up: it has no blocks. Returns true if copies of it have not ended.
     pub fn is_asked(&mut self, groups: usize, request: u32) -> bool {
-        let known = Known {
-            tables: vec![Vec::new(); groups],
-            next: vec![0; groups],
-            is_new: true,
-        };
-        self.connector.known.insert(request, known);
+        self.connector.known.insert(request, Known::new(groups));
         self.connector.jobs.of(request).next().is_some()
     }
 
@@ -91,6 +88,7 @@ impl GroupTier {
         for &InStep {
             request,
             computed_tokens,
+            ..
         } in parts
         {
             let tokens = computed_tokens.min(self.prompt_tokens[request as usize]);
@@ -131,14 +129,7 @@ impl GroupTier {
             let Some(known) = self.connector.known.get_mut(&request) else {
                 continue;
             };
-            if std::mem::take(&mut known.is_new) {
-                known.tables.iter_mut().for_each(Vec::clear);
-            }
-            let before = known.tables.iter().map(Vec::len).collect();
-            for (group, table) in known.tables.iter_mut().enumerate() {
-                let positions = fit::<u32>(table.len())..manager.positions(request, group);
-                table.extend(positions.map(|at| manager.block_at(request, group, at)));
-            }
+            let before = known.extend(manager, request);
             let lengths: &Vec<usize> = new.before.entry(request).or_insert(before);
             for (table, &from) in known.tables.iter().zip(lengths) {
                 new.given
@@ -173,22 +164,14 @@ impl GroupTier {
         }
     }
 
-    /// Offers the states that have got their keys, each alone: request by request, of each in the order of its groups.
+    /// Offers the states that have got their keys, each alone.
     fn offer_states(&mut self, site: &mut Site<'_>, stores: &mut Vec<Order>) {
-        let states = site.manager.take_states();
-        let mut requests = Vec::new();
-        for state in &states {
-            if !requests.contains(&state.request) {
-                requests.push(state.request);
-            }
-        }
-        let own = |request| states.iter().filter(move |state| state.request == request);
-        for &KeyedState {
+        for KeyedState {
             request,
             group,
             position,
             block,
-        } in requests.into_iter().flat_map(own)
+        } in site.manager.take_states()
         {
             let tokens = u64::from(position + 1) * site.manager.groups()[group].block_size;
             let is_end = (position + 1) % self.chunks.blocks == 0;

@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::convert::fit;
 use crate::engines::connector_jobs::Jobs;
+use crate::engines::groups::manager::GroupManager;
 use crate::store::connector::Ending;
 use crate::store::MoveId;
 
@@ -15,6 +17,30 @@ pub struct Known {
     pub next: Vec<u32>,
     /// True if its next step brings its whole table.
     pub is_new: bool,
+}
+
+impl Known {
+    /// Returns a request that has no blocks yet.
+    pub fn new(groups: usize) -> Self {
+        Self {
+            tables: vec![Vec::new(); groups],
+            next: vec![0; groups],
+            is_new: true,
+        }
+    }
+
+    /// Adds the blocks that a request has got since its last step; returns how many it had before, by group.
+    pub fn extend(&mut self, manager: &GroupManager, request: u32) -> Vec<usize> {
+        if std::mem::take(&mut self.is_new) {
+            self.tables.iter_mut().for_each(Vec::clear);
+        }
+        let before = self.tables.iter().map(Vec::len).collect();
+        for (group, table) in self.tables.iter_mut().enumerate() {
+            let positions = fit::<u32>(table.len())..manager.positions(request, group);
+            table.extend(positions.map(|at| manager.block_at(request, group, at)));
+        }
+        before
+    }
 }
 
 /// Requests, and copies whose end is not reported.

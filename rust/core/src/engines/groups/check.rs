@@ -8,9 +8,11 @@ use crate::ids::NONE;
 use crate::store::Violation;
 
 impl GroupManager {
-    /// Checks all invariants; the first violation is the error. Cost: linear in blocks and tables.
-    pub fn check(&self) -> Result<(), Violation> {
+    /// Checks all invariants, with the blocks that copies hold besides requests; the first violation is the error. Cost:
+    /// linear in blocks and tables.
+    pub fn check(&self, copied: impl Iterator<Item = u32>) -> Result<(), Violation> {
         let mut ref_counts = vec![0u32; self.pool.nodes.len()];
+        copied.for_each(|block| ref_counts[block as usize] += 1);
         for held in &self.held {
             for &block in held.tables.iter().flat_map(|table| &table.blocks) {
                 if block != NULL {
@@ -26,11 +28,10 @@ impl GroupManager {
             .zip(ref_counts);
         if let Some((block, (counted, found))) = counted.enumerate().find(|(_, (a, b))| a != b) {
             return Err(format!(
-                "I3: block {block} counts {counted} holders, requests hold it {found} times"
+                "I3: block {block} counts {counted} holders, {found} hold it"
             ));
         }
-        self.pool.check_queue()?;
-        self.pool.check_keys()?;
+        self.pool.check()?;
         self.check_tables()
     }
 
@@ -54,6 +55,12 @@ impl GroupManager {
 }
 
 impl Pool {
+    /// Checks queue and keys.
+    pub fn check(&self) -> Result<(), Violation> {
+        self.check_queue()?;
+        self.check_keys()
+    }
+
     /// Checks that the queue has every block without a holder once, linked both ways.
     fn check_queue(&self) -> Result<(), Violation> {
         let idle = self

@@ -230,13 +230,23 @@ impl GroupManager {
         self.keyed_states.get_or_insert_with(Vec::new);
     }
 
-    /// Returns the logged states since the last call, in the order of their groups.
+    /// Returns the logged states since the last call, request by request, of each in the order of its groups.
     pub fn take_states(&mut self) -> Vec<KeyedState> {
-        let mut states = self.keyed_states.as_mut().map(std::mem::take);
-        if let Some(states) = &mut states {
-            states.sort_by_key(|state| state.group);
+        let states = self.keyed_states.as_mut().map(std::mem::take);
+        let mut states = states.unwrap_or_default();
+        states.sort_by_key(|state| state.group);
+        let mut requests = Vec::new();
+        for state in &states {
+            if !requests.contains(&state.request) {
+                requests.push(state.request);
+            }
         }
-        states.unwrap_or_default()
+        states.sort_by_key(|state| {
+            requests
+                .iter()
+                .position(|&request| request == state.request)
+        });
+        states
     }
 
     /// Forgets the logged states of a request whose blocks are released.

@@ -238,13 +238,8 @@ impl Pool {
         for _ in 0..number {
             let after = self.nodes[block as usize].next;
             self.nodes[block as usize].ref_count = 1;
+            let key = self.given.as_ref().and_then(|_| self.key_of(block));
             if let Some(given) = &mut self.given {
-                let slot = self.nodes[block as usize].slot;
-                let group = usize::from(self.group[block as usize]);
-                let key = (slot != NONE).then(|| GroupKey {
-                    group,
-                    key: self.indexes[group].key(slot),
-                });
                 given.push(Given { block, key });
             }
             if self.nodes[block as usize].slot != NONE {
@@ -340,19 +335,26 @@ impl Pool {
 
     /// Returns group and key of the free blocks in the order in which they are taken; `None` without a key.
     pub fn free_queue(&self) -> impl Iterator<Item = Option<(u8, u64)>> + '_ {
-        let mut block = self.nodes[NULL as usize].next;
-        std::iter::from_fn(move || {
-            let at = block as usize;
-            (block != NULL).then(|| {
-                block = self.nodes[at].next;
-                let group = self.group[at];
-                (self.nodes[at].slot != NONE).then(|| {
-                    (
-                        group,
-                        self.indexes[usize::from(group)].key(self.nodes[at].slot),
-                    )
-                })
-            })
+        self.free_after(NULL)
+            .map(|block| self.key_of(block))
+            .map(|key| key.map(|key| (fit::<u8>(key.group), key.key)))
+    }
+
+    /// Returns the free blocks behind one of them in the order in which they are taken; all behind `NULL`.
+    pub fn free_after(&self, block: u32) -> impl Iterator<Item = u32> + '_ {
+        let next = |block: u32| Some(self.nodes[block as usize].next).filter(|&next| next != NULL);
+        std::iter::successors(next(block), move |&block| next(block))
+    }
+
+    /// Returns the key of a block, if it has one.
+    pub fn key_of(&self, block: u32) -> Option<GroupKey> {
+        let (slot, group) = (
+            self.nodes[block as usize].slot,
+            usize::from(self.group[block as usize]),
+        );
+        (slot != NONE).then(|| GroupKey {
+            group,
+            key: self.indexes[group].key(slot),
         })
     }
 

@@ -58,8 +58,13 @@ pub trait Blocks: BlockStore {
         true
     }
 
-    /// True if requests have ended whose last copies are to be decided.
+    /// True if requests have ended whose last copies are to be decided, or stores that the engine waits for.
     fn has_ended(&self) -> bool {
+        false
+    }
+
+    /// True if the next step may decide copies, though nothing else has changed.
+    fn has_more(&self) -> bool {
         false
     }
 
@@ -279,6 +284,10 @@ impl Blocks for GroupStore {
 
     fn has_ended(&self) -> bool {
         GroupStore::has_ended(self)
+    }
+
+    fn has_more(&self) -> bool {
+        GroupStore::has_more(self)
     }
 
     fn admit(&mut self, asked: &Newcomer, _config: &VllmConfig, now_ns: u64) -> Answer<Entry> {

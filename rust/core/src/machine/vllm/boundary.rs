@@ -166,30 +166,34 @@ impl<B: Blocks> VllmScheduler<B> {
     /// Starts a step on an idle GPU, if there are requests. Returns true if the launch takes time; the next step is
     /// decided after the launch.
     fn starts(&mut self, desk: &mut Desk<'_, B>) -> Answer<bool> {
-        let Some(mut step) = self.next_step(desk)? else {
-            self.send_stores(desk)?;
-            return Ok(false);
-        };
-        let launched_ns = step.begins(desk.now_ns, desk.replica);
-        self.log_step(&step);
-        self.begin_copies(desk, &mut step)?;
-        if step.is_empty() {
+        loop {
+            let Some(mut step) = self.next_step(desk)? else {
+                self.send_stores(desk)?;
+                return Ok(false);
+            };
+            let launched_ns = step.begins(desk.now_ns, desk.replica);
+            self.log_step(&step);
+            self.begin_copies(desk, &mut step)?;
+            if !step.is_empty() {
+                self.steps.flight = Some(step);
+                self.steps.launching =
+                    self.config.async_scheduling.has_lookahead() && launched_ns > desk.now_ns;
+                if self.steps.launching {
+                    self.boundary_ns = Some(launched_ns);
+                }
+                return Ok(self.steps.launching);
+            }
             if step.preempts || step.end_ns > desk.now_ns {
                 self.steps.flight = Some(step);
-            } else {
-                // the engine polls: its next step begins at once
-                self.keep_stores(&mut step);
-                self.send_stores(desk)?;
+                return Ok(false);
             }
-            return Ok(false);
+            // the engine polls: its next step begins at once
+            self.keep_stores(&mut step);
+            self.send_stores(desk)?;
+            if !desk.store.has_more() {
+                return Ok(false);
+            }
         }
-        self.steps.flight = Some(step);
-        self.steps.launching =
-            self.config.async_scheduling.has_lookahead() && launched_ns > desk.now_ns;
-        if self.steps.launching {
-            self.boundary_ns = Some(launched_ns);
-        }
-        Ok(self.steps.launching)
     }
 
     /// Decides the next step, which may be empty; `None` if there are no requests.

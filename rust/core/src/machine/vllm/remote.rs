@@ -91,13 +91,16 @@ impl<B: Blocks> VllmScheduler<B> {
         let Some(connector) = desk.store.connector() else {
             return Ok(());
         };
+        let has_lookahead = self.config.async_scheduling.has_lookahead();
         let parts = step.scheduled.iter().map(|part| {
             let s = &self.sequences[part.slot];
+            let own = u64::from(has_lookahead && part.brings_token);
             Scheduled {
                 lease: s.held.lease,
                 computed_tokens: s.computed,
                 tokens: part.tokens,
                 known_tokens: s.known,
+                confirmed_tokens: s.computed - part.tokens - (s.flight.placeholders - own),
             }
         });
         step.copies = connector.step_decided(&parts.collect::<Vec<_>>(), desk.now_ns)?;

@@ -118,6 +118,7 @@ impl Sequence {
                 self.computed.min(self.prompt)
             },
             processed_tokens: self.computed.saturating_sub(self.flight.tokens),
+            confirmed_tokens: self.computed.saturating_sub(self.flight.placeholders),
         }
     }
 
