@@ -50,6 +50,30 @@ def test_a_rank_has_its_experts_and_the_widest_of_its_layers():
 
 
 @pytest.mark.parametrize(
+    ("given", "usable"),
+    [
+        ({"memory_bytes": 1000}, 985),
+        ({"reported_memory_bytes": 970}, 970),
+        ({"memory_bytes": 1000, "reported_memory_bytes": 0}, 985),
+        ({"memory_bytes": 1000, "reported_memory_bytes": 970}, "memory_bytes has no effect"),
+        ({"memory_bytes": 1000, "reported_memory_bytes": -1}, "reported_memory_bytes is too small"),
+        ({"memory_bytes": 0}, "memory_bytes is too small"),
+        ({}, "no memory_bytes"),
+    ],
+)
+def test_a_gpus_file_says_its_memory_in_one_way(tmp_path, given, usable):
+    """The vendor's figure, of which 98.5 % are usable, or the one that CUDA reports."""
+    rates = dict.fromkeys(("memory_bytes_per_s", "bf16_flops", "fp8_flops", "pcie_bytes_per_s"), 10**12)
+    lines = [f"{key} = {value}" for key, value in (rates | {"nvlink_bytes_per_s": 0} | given).items()]
+    (tmp_path / "own.toml").write_text("\n".join(lines))
+    if isinstance(usable, int):
+        assert load_gpu(str(tmp_path / "own.toml")).usable_bytes == usable
+        return
+    with pytest.raises(UsageError, match=usable):
+        load_gpu(str(tmp_path / "own.toml"))
+
+
+@pytest.mark.parametrize(
     ("release", "mib", "tp", "chunk", "kept"),
     [
         ("0.4.6", 81_920, 3, 8192, 0.13 * 81_920),

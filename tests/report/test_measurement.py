@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim.base.errors import UsageError
-from kvcache_sim.metrics.channel_use import ChannelUse, later_use
+from kvcache_sim.metrics.channel_use import ChannelUse, later_use, summarize_channels
 from kvcache_sim.metrics.measure_settings import Measure
 from kvcache_sim.metrics.measurement import MeasuredRequests
 from kvcache_sim.metrics.parts import Parts
@@ -159,6 +159,14 @@ def test_rates_offered_in_a_part_are_those_of_its_own_jobs(jobs, one, other):
     assert part.offered.tolist() == [seconds[second] for second in sorted(seconds)]
     assert part.needed.tolist() == [size for at, size in jobs if begin < at <= end]
     assert part.jobs == len(part.needed)
+
+
+@pytest.mark.parametrize(("counted_ns", "share"), [(40, 0.5), (20, 1.0), (19, 1.0), (0, None)])
+def test_a_channel_is_busy_for_the_whole_of_a_time_at_most(counted_ns, share):
+    """What is booked at the end of a part ends behind it."""
+    none = np.zeros(0, np.int64)
+    use = ChannelUse("c", 1, 9, 2, 20, 0, none, none)
+    assert summarize_channels([use], counted_ns)["c"]["busy_share"] == share
 
 
 NO_SERIES = Parts(("time_ns", "name", "value"), lambda: iter(()))
