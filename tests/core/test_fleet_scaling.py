@@ -15,29 +15,19 @@ def wanted(policy, state, **own):
     return SCALING.make(policy, ScalingSettings(policy, 1, 1, 99, **own)).wanted(state)
 
 
-def state(serving=4, starting=0, waiting=0, running=0, kv_use=0.0, now_ns=0, arrived=0):
-    return FleetState(now_ns, serving, starting, waiting, running, kv_use, arrived)
+def state(starting=0, waiting=0, running=0, kv_use=0.0):
+    return FleetState(0, 4, starting, waiting, running, kv_use, 0)
 
 
 @pytest.mark.parametrize(
     ("policy", "own", "given", "machines"),
     [
-        ("queue", {}, state(waiting=20), 4),
-        ("queue", {}, state(waiting=22), 4),  # 10 % off is near enough
-        ("queue", {}, state(waiting=23), 5),
-        ("queue", {}, state(waiting=17), 4),  # ceil(3.4)
-        ("queue", {}, state(waiting=15), 3),
-        ("queue", {}, state(waiting=0), 0),
-        ("queue", {}, state(waiting=22, serving=2, starting=2), 4),
         ("queue", {"tolerance": 0.0}, state(waiting=21), 5),
         ("requests", {}, state(waiting=100, running=64), 6),
         ("requests", {"target": 2.5}, state(running=25), 10),
         ("kv-use", {}, state(kv_use=0.9), 6),  # 4 x .9 / .7 = 5.14
         ("kv-use", {}, state(kv_use=0.9, starting=1), 5),  # within a tenth of five
         ("kv-use", {"target": 0.5}, state(kv_use=0.25), 2),
-        ("schedule", {"schedule": ((5, 2), (9, 7))}, state(now_ns=4), 1),
-        ("schedule", {"schedule": ((5, 2), (9, 7))}, state(now_ns=5), 2),
-        ("schedule", {"schedule": ((5, 2), (9, 7))}, state(now_ns=99), 7),
     ],
 )
 def test_how_many_machines_a_policy_wants(policy, own, given, machines):
