@@ -29,24 +29,34 @@ impl Blocks for TieredPool {
         TieredPool::has_ended(self)
     }
 
-    /// Admits a request with what the pool has, or lets it hold blocks for what the tiers have behind that.
+    /// Admits a request with what the pool has and its step loads, or lets it hold blocks for what the tiers have behind
+    /// the pool's. Of a prompt found whole a token is computed: by its step here, after the load in the other case.
     fn admit(&mut self, asked: &Newcomer, config: &VllmConfig, now_ns: u64) -> Answer<Entry> {
         let request = asked.request;
         let (in_pool, idle) = self.in_pool(request, asked.matchable_blocks);
+        let tokens_of = |blocks: u32| u64::from(blocks) * config.block_size_tokens;
         let known_blocks = fit::<u32>(asked.known_tokens / config.block_size_tokens);
-        if let Some(found) = self.found_by_lmcache(request, known_blocks, now_ns) {
-            return admit_above_lmcache(self, asked, config, found, now_ns);
-        }
-        let hits = match self.look_up(request, in_pool, known_blocks) {
-            LookUp::Later => return Ok(Entry::Later),
-            LookUp::Found(end) => end,
-            LookUp::Nothing => in_pool,
+        let by_lmcache = self.found_by_lmcache(request, known_blocks, now_ns);
+        let found = match by_lmcache {
+            Some(found) => found,
+            None => match self.look_up(request, in_pool, known_blocks) {
+                LookUp::Later => return Ok(Entry::Later),
+                LookUp::Found(end) => tokens_of(end),
+                LookUp::Nothing => tokens_of(in_pool),
+            },
         };
-        let (loads, cached) = (hits > in_pool, u64::from(hits) * config.block_size_tokens);
-        if !loads && cached < asked.least_cached_tokens {
+        let in_step = by_lmcache.is_some();
+        let usable = match in_step {
+            true => found.min(asked.known_tokens - 1),
+            false => found,
+        };
+        let cached = usable.max(tokens_of(in_pool));
+        let loads = cached > tokens_of(in_pool);
+        let waits = loads && !in_step;
+        if !waits && cached < asked.least_cached_tokens {
             return Ok(Entry::NotYet);
         }
-        let (end, claimed) = if loads {
+        let (end, claimed) = if waits {
             (cached, asked.claimed_blocks)
         } else {
             (asked.known_tokens.min(cached + asked.step_tokens), 0)
@@ -58,20 +68,33 @@ impl Blocks for TieredPool {
             return Ok(Entry::NoCapacity);
         }
         let lease = self.acquire(request, in_pool)?;
-        self.reserve(&[LeaseBlocks::new(lease, new_blocks(end))], now_ns)?;
-        self.note_given(request, 0);
-        if !loads {
-            return Ok(Entry::Admitted {
-                lease,
-                hit_blocks: hits,
-                reserved_tokens: end,
-            });
+        let wanted = LeaseBlocks::new(lease, new_blocks(end));
+        if in_step {
+            self.admit_above_lmcache(wanted, loads, end, now_ns)?;
+        } else {
+            self.reserve(&[wanted], now_ns)?;
+            self.note_given(request, 0);
         }
-        self.load_later(lease, hits, now_ns)?;
-        Ok(Entry::Loads {
-            lease,
-            hit_tokens: cached,
-            in_pool_blocks: in_pool,
+        if waits {
+            self.load_later(lease, fit::<u32>(config.blocks(cached)), now_ns)?;
+        }
+        Ok(match (loads, waits) {
+            (_, true) => Entry::Loads {
+                lease,
+                hit_tokens: cached,
+                in_pool_blocks: in_pool,
+            },
+            (true, false) => Entry::Brings {
+                lease,
+                found_tokens: found,
+                in_pool_blocks: in_pool,
+                reserved_tokens: end,
+            },
+            (false, false) => Entry::Admitted {
+                lease,
+                hit_blocks: in_pool,
+                reserved_tokens: end,
+            },
         })
     }
 
@@ -129,44 +152,4 @@ impl Blocks for TieredPool {
     ) -> Answer<u64> {
         take_block_turn(self, s, at, config, now_ns)
     }
-}
-
-/// Admits a request of which LMCache has `found` tokens: its step loads those behind the pool's hit.
-fn admit_above_lmcache(
-    pool: &mut TieredPool,
-    asked: &Newcomer,
-    config: &VllmConfig,
-    found: u64,
-    now_ns: u64,
-) -> Answer<Entry> {
-    let (in_pool, idle) = pool.in_pool(asked.request, asked.matchable_blocks);
-    let in_pool_tokens = u64::from(in_pool) * config.block_size_tokens;
-    let usable = found.min(asked.known_tokens - 1);
-    let cached = usable.max(in_pool_tokens);
-    if cached < asked.least_cached_tokens {
-        return Ok(Entry::NotYet);
-    }
-    let end = asked.known_tokens.min(cached + asked.step_tokens);
-    let new_blocks = |tokens| config.blocks(tokens) - u64::from(in_pool);
-    let spare = TieredPool::free_blocks(pool).saturating_sub(idle + asked.kept_blocks);
-    let last = if asked.whole { asked.known_tokens } else { end };
-    if new_blocks(last) > spare {
-        return Ok(Entry::NoCapacity);
-    }
-    let loads = usable > in_pool_tokens;
-    let lease = pool.acquire(asked.request, in_pool)?;
-    pool.admit_above_lmcache(LeaseBlocks::new(lease, new_blocks(end)), loads, end, now_ns)?;
-    Ok(match loads {
-        true => Entry::Brings {
-            lease,
-            found_tokens: found,
-            in_pool_blocks: in_pool,
-            reserved_tokens: end,
-        },
-        false => Entry::Admitted {
-            lease,
-            hit_blocks: in_pool,
-            reserved_tokens: end,
-        },
-    })
 }
