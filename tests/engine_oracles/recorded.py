@@ -155,7 +155,7 @@ CLASSES = {
     ),
     "vLLM offload schedules": _offloads(vllm_offload_schedules, 40),
     "vLLM offload group schedules": _offloads(vllm_offload_group_schedules, 32),
-    "LMCache schedules": _offloads(lmcache_schedules, 12, lmcache_schedules.load)._replace(
+    "LMCache schedules": _offloads(lmcache_schedules, 40, lmcache_schedules.load)._replace(
         wheel="lmcache==0.5.6", needs=("sortedcontainers",)
     ),
     "vLLM hand-overs": _offloads(vllm_handovers, 12),
