@@ -27,15 +27,14 @@ from kvcache_sim.model.step_times import load_step_time
 from kvcache_sim.serving.settings import HandoverSettings, ReplicaSettings
 from kvcache_sim.simulation import RunOptions
 from kvcache_sim.simulation.simulation import Simulation
-from kvcache_sim.workload.trace import Trace
 from support.clusters import cluster
 
 from engine_oracles import vllm_connector, vllm_core, vllm_schedules
 from engine_oracles.offload_worker import Channel, Copies
-from engine_oracles.streams import compare_streams, stream
+from engine_oracles.streams import compare_streams
 from engine_oracles.stubs import Real, Record
 from engine_oracles.vllm_core import BLOCK
-from engine_oracles.vllm_offload_schedules import compared, met
+from engine_oracles.vllm_offload_schedules import coming, compared, met, settings_of
 
 #: The machines, and the order of what happens at one instant: reads end, requests come and leave, steps end, prompts
 #: are handed over.
@@ -48,43 +47,21 @@ class Drawn:
 
     def __init__(self, seed: int) -> None:
         draw = random.Random(f"handovers {seed}")
-        trace = stream(draw)
-        gap = draw.choice([0, 2, 5, 30, 200])
-        arrivals = np.cumsum([draw.randint(0, gap) for _ in range(len(trace))]) * 10**6
-        priority = np.array([draw.randrange(3) for _ in range(len(trace))], np.int64)
-        self.trace: Trace = replace(trace, arrival_ns=arrivals, priority=priority)
+        self.trace = trace = coming(draw)
         if draw.random() < 0.4:
             # a time at which nothing else happens
             after = [draw.choice([-1, draw.randint(1, 400) * 10**6 + 1]) for _ in range(len(trace))]
             self.trace = replace(self.trace, abort_after_ns=np.array(after, np.int64))
         longest = [int(trace.input_tokens.max()), int((trace.input_tokens + trace.output_tokens).max())]
         blocks = [-(-tokens // BLOCK) for tokens in longest]
-        self.settings = [self.machine(draw) for _ in blocks]
+        # a queue's bounds would turn a computed prompt away
+        unbounded = {"max_num_queued_reqs": None, "max_num_queued_tokens": None}
+        self.settings = [replace(settings_of(draw), **unbounded) for _ in blocks]
         self.pools = [most + draw.choice([1, 4]) + draw.randint(0, most // 2) for most in blocks]
         self.copies = draw.choice(
             [Copies(1, 7), Copies(1, 7_000_013), Copies(800_000, 13), Copies(2_500_000, 1013)]
         )
         self.keeps = draw.random() < 0.9
-
-    @staticmethod
-    def machine(draw: random.Random) -> ReplicaSettings:
-        """Return a machine's drawn settings."""
-        settings = ReplicaSettings(
-            scheduler="vllm",
-            max_num_batched_tokens=draw.choice([64, 150, 512, 2048]),
-            max_num_seqs=draw.choice([3, 8, 40]),
-            queue_order=draw.choice(["fcfs", "fcfs", "priority"]),
-            watermark=draw.choice([0.0, 0.0, 0.05]),
-            reserve_full_isl=draw.random() < 0.3,
-            long_prefill_token_threshold=draw.choice([0, 0, 50]),
-            async_scheduling=draw.choice(["none", "length"]),
-        )
-        if draw.random() < 0.3:
-            # a queue's bound is the prefill machine's: a prompt that is computed is not turned away
-            limits = vllm_schedules.limits(draw, settings)
-            limits |= {"max_num_queued_reqs": None, "max_num_queued_tokens": None}
-            settings = replace(settings, **limits)
-        return settings
 
     def __str__(self) -> str:
         return f"{self.settings}, pools {self.pools}, keeps prefixes {self.keeps}, {self.copies}"

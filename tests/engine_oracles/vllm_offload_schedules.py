@@ -38,34 +38,45 @@ from engine_oracles.stubs import Real, Record
 from engine_oracles.vllm_core import BLOCK
 
 
+def coming(draw: random.Random) -> Trace:
+    """Return a stream with arrivals and priorities."""
+    trace = stream(draw)
+    gap = draw.choice([0, 2, 5, 30, 200])
+    arrivals = np.cumsum([draw.randint(0, gap) for _ in range(len(trace))]) * 10**6
+    priority = np.array([draw.randrange(3) for _ in range(len(trace))], np.int64)
+    return replace(trace, arrival_ns=arrivals, priority=priority)
+
+
+def settings_of(draw: random.Random) -> ReplicaSettings:
+    """Return settings of a scheduler, in some streams with bounds of steps and of requests that come."""
+    settings = ReplicaSettings(
+        scheduler="vllm",
+        max_num_batched_tokens=draw.choice([64, 150, 512, 2048]),
+        max_num_seqs=draw.choice([3, 8, 40]),
+        queue_order=draw.choice(["fcfs", "fcfs", "priority"]),
+        watermark=draw.choice([0.0, 0.0, 0.05]),
+        reserve_full_isl=draw.random() < 0.3,
+        long_prefill_token_threshold=draw.choice([0, 0, 50]),
+        async_scheduling=draw.choice(["none", "length"]),
+    )
+    if draw.random() < 0.3:
+        settings = replace(settings, **vllm_schedules.limits(draw, settings))
+    return settings
+
+
 class Drawn:
     """A stream, the scheduler's settings, blocks of the pool, chunks of the tier, its policy and the copies' time."""
 
     def __init__(self, seed: int) -> None:
         draw = random.Random(seed)
-        trace = stream(draw)
-        gap = draw.choice([0, 2, 5, 30, 200])
-        arrivals = np.cumsum([draw.randint(0, gap) for _ in range(len(trace))]) * 10**6
-        priority = np.array([draw.randrange(3) for _ in range(len(trace))], np.int64)
-        self.trace: Trace = replace(trace, arrival_ns=arrivals, priority=priority)
+        self.trace = trace = coming(draw)
         aborts = random.Random(f"aborts {seed}")
         if aborts.random() < 0.4:
             # a time at which nothing else happens
             after = [aborts.choice([-1, aborts.randint(1, 400) * 10**6 + 1]) for _ in range(len(trace))]
             self.trace = replace(self.trace, abort_after_ns=np.array(after, np.int64))
         longest = -(-int((trace.input_tokens + trace.output_tokens).max()) // BLOCK)
-        self.settings = ReplicaSettings(
-            scheduler="vllm",
-            max_num_batched_tokens=draw.choice([64, 150, 512, 2048]),
-            max_num_seqs=draw.choice([3, 8, 40]),
-            queue_order=draw.choice(["fcfs", "fcfs", "priority"]),
-            watermark=draw.choice([0.0, 0.0, 0.05]),
-            reserve_full_isl=draw.random() < 0.3,
-            long_prefill_token_threshold=draw.choice([0, 0, 50]),
-            async_scheduling=draw.choice(["none", "length"]),
-        )
-        if draw.random() < 0.3:
-            self.settings = replace(self.settings, **vllm_schedules.limits(draw, self.settings))
+        self.settings = settings_of(draw)
         self.gpu = longest + 4 + draw.randint(0, longest // 2)
         #: Blocks of a chunk, of which the tier has ``cpu``.
         self.per = draw.choice([1, 1, 2, 3, 4])

@@ -65,6 +65,16 @@ def test_when_a_client_leaves_before_the_read_the_prompt_is_dropped():
     assert gone["status"].tolist() == [0, 2, 0]
 
 
+def test_a_read_leaves_the_blocks_that_a_prompt_at_work_still_needs():
+    settings = of_vllm(30, max_num_batched_tokens=64, long_prefill_token_threshold=32)
+    machines = (settings.machines[0], replace(settings.machines[1], role="both"))
+    trace = requests((0, 100, 2), (0, 400, 5))
+    done = simulate(replace(settings, machines=machines), trace, options=RunOptions(check="full")).requests
+    assert done["decode_machine"].tolist() == [1, -1]
+    # 20 blocks are free when it asks for 7, of which the other prompt needs 15
+    assert done["handover_room_ns"][0] == done["finish_ns"][1] - done["prefill_ns"][0]
+
+
 def test_a_lone_token_is_the_prefill_machines():
     done = run(requests((0, 100, 1)))
     assert (done["decode_machine"], done["first_token_ns"]) == (-1, PROMPT_NS)
