@@ -117,7 +117,7 @@ def test_a_step_waits_for_stores_of_the_blocks_that_it_is_given():
 
 
 def test_a_step_waits_for_what_a_request_that_has_just_ended_stores_at_last():
-    """The tier has no place for A's blocks beside Z's, whose store ends at 11.56 ms: within A's last step, to 12.58.
+    """The tier has space for Z's blocks alone, whose store ends at 11.56 ms: within A's last step, to 12.58.
 
     The step after it stores A's blocks and gives two of them to B.
     """

@@ -61,7 +61,7 @@ def test_a_rank_has_its_experts_and_the_widest_of_its_layers():
         ({}, "no memory_bytes"),
     ],
 )
-def test_a_gpus_file_says_its_memory_in_one_way(tmp_path, given, usable):
+def test_the_memory_in_a_file_of_a_gpu(tmp_path, given, usable):
     """The vendor's figure, of which 98.5 % are usable, or the one that CUDA reports."""
     rates = dict.fromkeys(("memory_bytes_per_s", "bf16_flops", "fp8_flops", "pcie_bytes_per_s"), 10**12)
     lines = [f"{key} = {value}" for key, value in (rates | {"nvlink_bytes_per_s": 0} | given).items()]
@@ -128,7 +128,7 @@ def test_weights_that_fill_the_share_leave_no_start_and_one_block_is_enough():
                 continue
             with pytest.raises(UsageError, match="does not fit"):
                 find()
-    room = kv_capacity(model, load_gpu("h100"), 1, EngineMemory(kv_cache_memory_bytes=99))
-    assert [kv_blocks("m", room, size) for size in (49, 50, 99)] == [2, 1, 1]
+    given = kv_capacity(model, load_gpu("h100"), 1, EngineMemory(kv_cache_memory_bytes=99))
+    assert [kv_blocks("m", given, size) for size in (49, 50, 99)] == [2, 1, 1]
     with pytest.raises(UsageError, match="no memory for a KV block"):
-        kv_blocks("m", room, 100)
+        kv_blocks("m", given, 100)

@@ -70,7 +70,7 @@ def test_samples_are_even_in_time_and_see_all_that_has_happened(overrides, lost_
         assert sum(made.values()) == pytest.approx(rows["output_tokens"].sum(), rel=0.05)
 
 
-def test_a_channel_that_is_booked_ahead_is_busy_up_to_now_at_most():
+def test_a_channel_with_a_queue_is_busy_no_longer_than_time_has_passed():
     """Loads of half a minute's bytes wait for it: it is busy for nearly all of the time, and never for more."""
     _, samples = sampled("channels.cpu-to-gpu.bandwidth=30MB/s")
     busy = [(at_ns, own[-1, "channel.cpu-to-gpu-0.busy_ns"]) for at_ns, own in samples.items()]

@@ -314,13 +314,13 @@ mod tests {
         let next = TRACKED_KEYS as u64;
         assert!(counts.often((0..next).collect()).is_empty());
         assert_eq!(counts.often(vec![0]), [0]); // and is the last one offered
-        assert!(counts.often(vec![next]).is_empty()); // in the place of 1
-        assert!(counts.often(vec![1]).is_empty()); // counted anew, in the place of 2
+        assert!(counts.often(vec![next]).is_empty()); // 1 is forgotten
+        assert!(counts.often(vec![1]).is_empty()); // counted anew, and 2 is forgotten
         assert_eq!(counts.often(vec![3, 2, 0]), [3, 0]);
     }
 
     #[test]
-    fn keys_that_no_request_offers_take_the_places_of_the_oldest() {
+    fn keys_that_no_request_offers_evict_the_oldest() {
         let mut tier = OffloadTier::new(Box::<OffloadLru>::default(), 3, 0);
         assert_eq!(tier.put(&[0, 1], &|_| false), 0);
         assert_eq!(tier.put(&[2, 3], &|key| key == 0), 1);
