@@ -249,4 +249,13 @@ mod tests {
         policy.insert(9);
         assert_eq!(policy.evict(2, &NOTHING), Some(vec![9, 1]));
     }
+
+    #[test]
+    fn keys_that_no_request_has_used_leave_first_in_their_order() {
+        let mut policy = three();
+        [7, 9].iter().for_each(|&key| policy.insert(key));
+        assert_eq!(policy.evict(1, &NOTHING), Some(vec![7]));
+        [8, 10].iter().for_each(|&key| policy.insert(key));
+        assert_eq!(policy.evict(4, &NOTHING), Some(vec![8, 9, 10, 1]));
+    }
 }
