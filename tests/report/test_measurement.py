@@ -163,7 +163,7 @@ def test_rates_offered_in_a_part_are_those_of_its_own_jobs(jobs, one, other):
 
 @pytest.mark.parametrize(("counted_ns", "share"), [(40, 0.5), (20, 1.0), (19, 1.0), (0, None)])
 def test_a_channel_is_busy_for_the_whole_of_a_time_at_most(counted_ns, share):
-    """What is booked at the end of a part ends behind it."""
+    """A copy booked at the end of a part ends behind it."""
     none = np.zeros(0, np.int64)
     use = ChannelUse("c", 1, 9, 2, 20, 0, none, none)
     assert summarize_channels([use], counted_ns)["c"]["busy_share"] == share

@@ -1,4 +1,4 @@
-"""What the tests of studies share: their worker processes import ``support``."""
+"""Worker processes of a study import ``support``, as its tests do."""
 
 import os
 from pathlib import Path
