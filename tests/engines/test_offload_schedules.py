@@ -3,6 +3,7 @@
 ``test_engine_streams.py`` has recorded streams of vLLM's own classes, ``make oracles`` fresh ones.
 """
 
+from contextlib import nullcontext
 from dataclasses import replace
 
 import pytest
@@ -85,6 +86,16 @@ def test_lazy_stores_keep_the_queue_of_free_blocks_and_no_more():
     small = {"max_num_batched_tokens": 16, "lower": SIMPLE, "lazy_tokens": 16}
     rows = run([A, B, [*A, "c"]], [0, 80_000, 200_000], **small)
     assert cached(rows, 2) == (0, 64)
+
+
+@pytest.mark.parametrize("cpu", [4, 8])
+def test_lazy_stores_that_evict_each_other_keep_a_request_out_without_end(cpu):
+    """Two steps' stores fill a tier of four blocks in turn, and hold blocks that the last prompt needs."""
+    rows = [[f"a{k}" for k in range(6)], ["x"], [f"b{k}" for k in range(7)]]
+    small = {"max_num_batched_tokens": 64, "lower": SIMPLE, "lazy_tokens": 64, "async_scheduling": "length"}
+    raises = pytest.raises(KvsimError, match="wait without end") if cpu == 4 else nullcontext()
+    with raises:
+        run(rows, [0, 0, 1_000], (8, cpu), answers=[3, 4, 2], **small)
 
 
 def test_of_a_prompt_found_whole_one_token_is_computed():

@@ -83,6 +83,9 @@ refusals! {
     NoProgress(preemptions: u64): "requests preempt each other without end, as vLLM's would",
         "a token within {preemptions} preemptions: more blocks, arrivals or priorities that differ, \
          or reserve_full_isl: true";
+    /// A scheduler whose steps only copy, this many times since any request got a token, while requests wait.
+    NoToken(steps: u64): "requests wait without end while blocks are copied, as vLLM's would",
+        "a token within {steps} steps that copy: more blocks on cpu or gpu, or lazy_offload: false";
     /// A step that lacks tokens of KV, although as many may be evicted: what lies below them on the host is needed.
     OutOfMemory(tokens: u64): "out of memory, as SGLang would be: what is being saved to its storage stays on the host",
         "{tokens} free tokens: more blocks on cpu or gpu, or write.policy through";
@@ -94,7 +97,7 @@ impl StoreError {
     /// The component that refuses: the store, or the scheduler that calls it.
     pub fn slot(&self) -> &'static str {
         match self {
-            Self::NoProgress(_) | Self::OutOfMemory(_) => "replica.scheduler",
+            Self::NoProgress(_) | Self::NoToken(_) | Self::OutOfMemory(_) => "replica.scheduler",
             Self::Plugin => "plug-in",
             _ => "store",
         }

@@ -6,8 +6,8 @@ use super::super::{Replica, Slot};
 use super::blocks::Blocks;
 use super::sequence::Sequence;
 use super::step::Step;
-use super::VllmScheduler;
-use crate::store::Answer;
+use super::{VllmScheduler, MOST_FRUITLESS};
+use crate::store::{Answer, StoreError};
 
 impl<B: Blocks> EngineScheduler for VllmScheduler<B> {
     type Store = B;
@@ -212,7 +212,18 @@ impl<B: Blocks> VllmScheduler<B> {
         let mut step = self.composed(&composition.slots, desk.replica.batch.table());
         step.preempts = composition.preempted;
         self.decide_copies(desk, &mut step)?;
+        self.expect_token(requests, &step)?;
         Ok(Some(step))
+    }
+
+    /// Returns an error if copies alone go on while requests wait: a lazy tier smaller than the pool stores in turn
+    /// what it evicts.
+    fn expect_token(&mut self, requests: usize, step: &Step) -> Answer<()> {
+        self.fruitless += u64::from(requests > 0 && step.is_empty() && !step.copies.is_empty());
+        if self.fruitless == MOST_FRUITLESS {
+            return Err(StoreError::NoToken(MOST_FRUITLESS));
+        }
+        Ok(())
     }
 
     pub(super) fn log_step(&mut self, step: &Step) {

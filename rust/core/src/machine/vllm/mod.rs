@@ -57,7 +57,8 @@ use waiting::Waiting;
 
 pub use settings::{PipelineConfig, StageSteps, VllmConfig, VllmLimits};
 
-/// Preemptions of the most urgent requests without a token in between after which no more tokens are expected.
+/// Preemptions of the most urgent requests, and steps of copies alone while requests wait, without a token in between
+/// after which no more tokens are expected.
 ///
 /// By priority, requests of one priority and arrival take each other's blocks in turn, in vLLM too, and restart each
 /// time. A single most urgent request is not preempted.
@@ -95,7 +96,7 @@ pub struct VllmScheduler<B: Blocks> {
     /// True if the last schedule tried to admit the first request of the queue, and was refused.
     refused: bool,
     boundary_ns: Option<u64>,
-    /// Preemptions of the most urgent requests since a request last got a token.
+    /// Preemptions of the most urgent requests, and steps of copies alone, since a request last got a token.
     fruitless: u64,
     /// Running requests that their clients have aborted since the last boundary.
     aborted: Vec<Slot>,
