@@ -41,6 +41,27 @@ struct Open {
     by_group: Vec<u64>,
 }
 
+/// What has been decided since the last step, and begins with the next one.
+#[derive(Debug, Default)]
+struct Decided {
+    loads: Transfer,
+    /// Requests that wait for the loads.
+    loading: Vec<u32>,
+    /// Last stores of requests that have ended.
+    last: Transfer,
+}
+
+/// Requests that the connector knows.
+#[derive(Debug, Default)]
+struct Followed {
+    /// Blocks of the tier that look-ups hold.
+    found: BTreeMap<u32, Vec<u32>>,
+    /// Requests whose computed blocks are stored.
+    known: BTreeMap<u32, Known>,
+    /// Requests that were preempted and have not ended.
+    resumed: BTreeSet<u32>,
+}
+
 /// Pool of the tier, and the copies between it and the GPU.
 #[derive(Debug)]
 pub struct SimpleTier {
@@ -51,17 +72,8 @@ pub struct SimpleTier {
     open: BTreeMap<MoveId, Open>,
     /// Copies that have ended and are not reported.
     arrived: Vec<MoveId>,
-    /// Blocks of the tier that look-ups hold, by request.
-    found: BTreeMap<u32, Vec<u32>>,
-    /// Loads decided since the last step.
-    loads: Transfer,
-    loading: Vec<u32>,
-    /// Last stores of requests that have ended since the last step.
-    last: Transfer,
-    /// Requests whose computed blocks are stored.
-    known: BTreeMap<u32, Known>,
-    /// Requests that were preempted and have not ended.
-    resumed: BTreeSet<u32>,
+    decided: Decided,
+    requests: Followed,
     /// Blocks of the GPU that stores of computed blocks read.
     read: BTreeSet<u32>,
     /// Walk over the GPU's free blocks, of lazy stores.
@@ -109,12 +121,8 @@ impl SimpleTier {
             copies: Copies::new(gpu_blocks),
             open: BTreeMap::new(),
             arrived: Vec::new(),
-            found: BTreeMap::new(),
-            loads: Transfer::default(),
-            loading: Vec::new(),
-            last: Transfer::default(),
-            known: BTreeMap::new(),
-            resumed: BTreeSet::new(),
+            decided: Decided::default(),
+            requests: Followed::default(),
             read: BTreeSet::new(),
             scan: step_tokens.map(|tokens| Scan::new(groups, tokens, gpu_blocks)),
             preempts: false,
@@ -167,11 +175,11 @@ impl SimpleTier {
             .map(|(group, key)| self.cpu.find(group, key).0)
             .collect();
         blocks.iter().for_each(|&block| self.cpu.touch(block));
-        self.found.insert(request, blocks);
+        self.requests.found.insert(request, blocks);
     }
 
     fn release_found(&mut self, request: u32) {
-        if let Some(blocks) = self.found.remove(&request) {
+        if let Some(blocks) = self.requests.found.remove(&request) {
             self.cpu.release(blocks.into_iter());
         }
     }
@@ -180,31 +188,31 @@ impl SimpleTier {
     pub fn admitted(&mut self, manager: &mut GroupManager, request: u32, slots: &[GroupSlot]) {
         if self.scan.is_none() {
             let groups = manager.groups().len();
-            let known = self.known.entry(request);
+            let known = self.requests.known.entry(request);
             known.or_insert_with(|| Known::new(groups)).is_new = true;
         }
-        let Some(cpu) = self.found.remove(&request) else {
+        let Some(cpu) = self.requests.found.remove(&request) else {
             return;
         };
         for slot in slots {
             let block = manager.block_at(request, slot.group, slot.block);
             manager.pool.touch(block);
-            self.loads.gpu.push(block);
+            self.decided.loads.gpu.push(block);
         }
-        self.loads.cpu.extend(cpu);
-        self.loading.push(request);
+        self.decided.loads.cpu.extend(cpu);
+        self.decided.loading.push(request);
     }
 
     /// Starts the loads that have been decided since the last step, in one copy.
     fn start_loads(&mut self, manager: &GroupManager) -> Vec<Order> {
-        if self.loading.is_empty() {
+        if self.decided.loading.is_empty() {
             return Vec::new();
         }
-        let Transfer { gpu, cpu } = std::mem::take(&mut self.loads);
+        let Transfer { gpu, cpu } = std::mem::take(&mut self.decided.loads);
         let keys: Vec<_> = cpu.iter().map(|&block| self.cpu.key_of(block)).collect();
         let groups = keys.into_iter().flatten().map(|key| key.group);
         let by_group = count(manager.groups().len(), groups);
-        let requests = std::mem::take(&mut self.loading);
+        let requests = std::mem::take(&mut self.decided.loading);
         let id = self.copies.read(numbers(&cpu), gpu, &[]);
         self.open.insert(id, Open { requests, by_group });
         self.copies.take_orders()
@@ -244,8 +252,8 @@ impl SimpleTier {
     /// Lets the next step wait for all copies: a request was preempted.
     pub fn preempted(&mut self, groups: usize, request: u32) {
         self.preempts = true;
-        self.resumed.insert(request);
-        if let Some(known) = self.known.get_mut(&request) {
+        self.requests.resumed.insert(request);
+        if let Some(known) = self.requests.known.get_mut(&request) {
             *known = Known::new(groups);
         }
     }
@@ -271,7 +279,7 @@ impl SimpleTier {
             .keys()
             .filter(|&&id| !self.copies.writes_the_pool(id));
         let written: u64 = stores.map(|&id| self.copies.keys_of(id)).sum();
-        let in_flight = written + self.last.cpu.len() as u64;
+        let in_flight = written + self.decided.last.cpu.len() as u64;
         TierOccupancy {
             free,
             held: u64::from(self.capacity) - free - cached - in_flight,
@@ -295,7 +303,7 @@ impl SimpleTier {
     /// Returns the GPU's blocks that copies hold, a block once for each.
     pub fn held_above(&self) -> impl Iterator<Item = u32> + '_ {
         let copied = self.open.keys().flat_map(|&id| self.copies.blocks_of(id));
-        let decided = self.loads.gpu.iter().chain(&self.last.gpu);
+        let decided = self.decided.loads.gpu.iter().chain(&self.decided.last.gpu);
         copied.chain(decided).copied()
     }
 

@@ -35,7 +35,7 @@ impl SimpleTier {
                 self.store_computed(manager, part, &mut stores);
             }
         }
-        let last = std::mem::take(&mut self.last);
+        let last = std::mem::take(&mut self.decided.last);
         stores.gpu.extend(last.gpu);
         stores.cpu.extend(last.cpu);
         let before = std::mem::replace(&mut self.recorded, self.cpu.counts().evicted);
@@ -90,7 +90,7 @@ impl SimpleTier {
         into: &mut Transfer,
     ) {
         for state in states {
-            let is_known = self.known.contains_key(&state.request);
+            let is_known = self.requests.known.contains_key(&state.request);
             let fits = self.cpu.free_blocks() > 0;
             if is_known && fits && self.is_to_store(manager, state.block) {
                 self.take(manager, vec![state.block], into);
@@ -99,20 +99,20 @@ impl SimpleTier {
     }
 
     fn turn(&self, request: u32) -> u8 {
-        match self.known.get(&request) {
-            Some(known) if known.is_new => u8::from(self.resumed.contains(&request)),
+        match self.requests.known.get(&request) {
+            Some(known) if known.is_new => u8::from(self.requests.resumed.contains(&request)),
             _ => 2,
         }
     }
 
     /// Stores the blocks of a request in a step that the steps before compute.
     fn store_computed(&mut self, manager: &mut GroupManager, part: &InStep, into: &mut Transfer) {
-        let Some(mut known) = self.known.remove(&part.request) else {
+        let Some(mut known) = self.requests.known.remove(&part.request) else {
             return;
         };
         known.extend(manager, part.request);
         let blocks = self.computed(manager, part.request, &mut known, part.confirmed_tokens);
-        self.known.insert(part.request, known);
+        self.requests.known.insert(part.request, known);
         self.take(manager, blocks, into);
     }
 
@@ -154,16 +154,16 @@ impl SimpleTier {
     /// Decides the last stores of a request that ends, whose blocks are not released yet.
     pub fn request_ended(&mut self, manager: &mut GroupManager, ending: Ending) {
         let request = ending.request;
-        if let Some(mut known) = self.known.remove(&request) {
+        if let Some(mut known) = self.requests.known.remove(&request) {
             known.is_new = true;
             known.extend(manager, request);
             let blocks = self.computed(manager, request, &mut known, ending.confirmed_tokens);
-            let mut last = std::mem::take(&mut self.last);
+            let mut last = std::mem::take(&mut self.decided.last);
             self.take(manager, blocks, &mut last);
-            self.last = last;
+            self.decided.last = last;
         }
         self.release_found(request);
-        self.resumed.remove(&request);
+        self.requests.resumed.remove(&request);
         self.has_ended = true;
     }
 }
