@@ -41,7 +41,7 @@ struct Open {
     by_group: Vec<u64>,
 }
 
-/// What has been decided since the last step, and begins with the next one.
+/// Copies decided since the last step, which begin with the next one.
 #[derive(Debug, Default)]
 struct Decided {
     loads: Transfer,

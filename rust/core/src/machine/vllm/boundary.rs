@@ -216,7 +216,7 @@ impl<B: Blocks> VllmScheduler<B> {
         Ok(Some(step))
     }
 
-    /// Returns an error if copies alone go on while requests wait: a lazy tier smaller than the pool stores in turn
+    /// Returns an error if requests wait while nothing but copies happens: a small tier with lazy stores stores in turn
     /// what it evicts.
     fn expect_token(&mut self, requests: usize, step: &Step) -> Answer<()> {
         self.fruitless += u64::from(requests > 0 && step.is_empty() && !step.copies.is_empty());
