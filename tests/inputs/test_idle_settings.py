@@ -21,7 +21,8 @@ from support.tiered_scenario import BASE, load
 _RULED_OUT = """
 cache.accounting | counts one tier's tokens
 cache.semantics | has a gpu tier only
-tiers.cpu.semantics | this tier keeps a tree's cache groups | LMCache's server has no default
+tiers.cpu.semantics | this tier keeps a tree's cache groups | LMCache's server has no default |
+    its scheduler is replica.scheduler vllm alone
 trace.path | keep one of the two
 workload.prompt_structure | how 'kvsim trace generate' writes rows
 fleet.plan | a lose-tier takes no channel | a flush takes no tier | that every machine has | channel: one of |
@@ -50,6 +51,7 @@ machines[0].tiers.cpu.chunk_tokens | the tiers of all machines have the same chu
 tiers.cpu.capacity | auto is for the gpu
 tiers.gpu.semantics | engines' own rules are the cpu's
 tiers.disk.semantics | engines' own rules are the cpu's
+machines[0].tiers.cpu.lazy_offload | the tiers of all machines have the same lazy_offload
 machines[0].tiers.cpu.semantics | the tiers of all machines have the same semantics
 machines[0].replica.instant | for all machines or for none
 machines[0].replica.dp | for all machines or for none

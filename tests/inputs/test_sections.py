@@ -192,7 +192,7 @@ def digests() -> dict[str, str]:
 DIGESTS = """
 Scenario:95a532b5 TraceSection:1a90b087 PrefixSection:b346befd CacheSection:c6e16d72
 SessionViewSection:8aa32855 PrefixViewSection:b709e239 TiersSection:84ed274a TierSection:4bd6ff49
-ReplicaSection:e8c67a33 SpeculationSection:bbebcffb ClusterSection:37a794fd SharedPoolSection:86b31927
+ReplicaSection:9c04b9ee SpeculationSection:bbebcffb ClusterSection:37a794fd SharedPoolSection:86b31927
 AffinitySection:19b7ad81 PoolChannelsSection:4737dc30 PoolsSection:9b83948e RouterSection:4b9e5652
 RouterViewSection:f5f4c55c RouterIndexSection:9750b2f4 HandoverSection:e8534808 ChannelSection:ef011b91
 FetchSection:957c6c7f
