@@ -112,6 +112,17 @@ def test_a_chunk_is_stored_without_blocks_that_left_its_window_if_none_of_them_i
     assert stored[17] == 2 * 24 - 2
 
 
+def test_a_refused_chunk_stays_though_a_block_that_its_window_does_not_keep_is_taken():
+    """The tier has one chunk, the groups offer two; if the window's were dropped, the other one would be stored."""
+    trace = trace_of([[f"a{k}" for k in range(4)], [f"b{k}" for k in range(5)]], 4, [17, 21], None, [3] * 2)
+    settings = replace(two_groups("sliding", 9, None), max_num_batched_tokens=8)
+    settings = with_tier(settings, 20, 4, chunk_blocks=4)
+    (machine,) = settings.machines
+    machine = replace(machine, replica=replace(machine.replica, max_num_batched_tokens=8))
+    run = simulate(replace(settings, machines=(machine,)), trace, options=CHECKED)
+    assert "edge.gpu->cpu.bytes" not in run.counters
+
+
 @pytest.mark.parametrize("arrived", [False, True])
 def test_admission_waits_for_blocks_that_a_copy_still_reads(arrived):
     """Of a pool of four blocks three are being copied down: who takes all waits, at once or bit by bit."""
