@@ -12,7 +12,6 @@ import random
 import sys
 import threading
 from collections import Counter
-from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import numpy as np
 from kvcache_sim.serving.settings import ReplicaSettings
-from support.clusters import cluster
 
 from engine_oracles import __main__ as wheels  # from the folder above
 from engine_oracles import lmcache_tiers, stubs, vllm_connector, vllm_core, vllm_offload_schedules
@@ -266,14 +264,7 @@ class Engine(vllm_offload_schedules.Engine):
 
 def ours(drawn: Drawn) -> dict[str, Any]:
     """Return the same of this project's scheduler."""
-    cache = replace(
-        cluster((1, 1)).cache,
-        semantics="vllm",
-        lower_semantics="lmcache",
-        lower_chunk_tokens=drawn.per * BLOCK,
-        num_layers=1,
-    )
-    return vllm_offload_schedules.run_of(drawn, cache)[1]
+    return vllm_offload_schedules.ours(drawn, "lmcache")
 
 
 def differs(real: Real, seed: int) -> str | None:

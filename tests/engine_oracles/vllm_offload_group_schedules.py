@@ -78,12 +78,12 @@ class Engine(dense.Engine):
         return super().figures() | {"free queue": vllm_group_schedules.free_groups(self.scheduler)}
 
 
-def ours(drawn: Drawn) -> dict[str, Any]:
-    """Return the same of this project's scheduler."""
+def ours(drawn: Drawn, lower: str = "vllm-offload", **changes: Any) -> dict[str, Any]:
+    """Return the same of this project's scheduler, above a tier of these semantics."""
     block = drawn.groups.layout.scheduler_block_size
     cache = CacheSettings(block_size_tokens=block, semantics="vllm", groups=drawn.groups, num_layers=1)
-    cache = replace(cache, lower_semantics="vllm-offload", lower_chunk_tokens=drawn.per * block)
-    simulation, figures = dense.run_of(drawn, cache)
+    below = {"lower_semantics": lower, "lower_chunk_tokens": drawn.per * block} | changes
+    simulation, figures = dense.run_of(drawn, replace(cache, **below))
     queue = simulation.replicas[0].store.free_queue()
     return figures | {"free queue": [None if key is None else key[0] for key in queue]}
 

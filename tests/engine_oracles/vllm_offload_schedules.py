@@ -294,16 +294,10 @@ class Engine(vllm_schedules.Engine):
         }
 
 
-def ours(drawn: Drawn) -> dict[str, Any]:
-    """Return the same of this project's scheduler."""
-    cache = replace(
-        cluster((1, 1)).cache,
-        semantics="vllm",
-        lower_semantics="vllm-offload",
-        lower_chunk_tokens=drawn.per * BLOCK,
-        num_layers=1,
-    )
-    return run_of(drawn, cache)[1]
+def ours(drawn: Drawn, lower: str = "vllm-offload", **changes: Any) -> dict[str, Any]:
+    """Return the same of this project's scheduler, above a tier of these semantics."""
+    below = {"lower_semantics": lower, "lower_chunk_tokens": drawn.per * BLOCK} | changes
+    return run_of(drawn, replace(cluster((1, 1)).cache, semantics="vllm", num_layers=1, **below))[1]
 
 
 def run_of(drawn: Drawn, cache: CacheSettings) -> tuple[Any, dict[str, Any]]:

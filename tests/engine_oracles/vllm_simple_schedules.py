@@ -17,8 +17,6 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from kvcache_sim.cache.settings import CacheSettings
-from support.clusters import cluster
 
 from engine_oracles import offload_worker, vllm_connector, vllm_core
 from engine_oracles import vllm_offload_group_schedules as groups
@@ -180,14 +178,8 @@ class Engine(groups.Engine):
 def ours(drawn: Drawn) -> dict[str, Any]:
     """Return the same of this project's scheduler."""
     lazy = drawn.settings.max_num_batched_tokens if drawn.is_lazy else None
-    below = {"lower_semantics": "vllm-simple-kv-offload", "lower_lazy_tokens": lazy, "num_layers": 1}
-    if drawn.is_dense:
-        return dense.run_of(drawn, replace(cluster((1, 1)).cache, semantics="vllm", **below))[1]
-    block = drawn.groups.layout.scheduler_block_size
-    cache = CacheSettings(block_size_tokens=block, semantics="vllm", groups=drawn.groups)
-    simulation, figures = dense.run_of(drawn, replace(cache, **below))
-    queue = simulation.replicas[0].store.free_queue()
-    return figures | {"free queue": [None if key is None else key[0] for key in queue]}
+    above = dense.ours if drawn.is_dense else groups.ours
+    return above(drawn, "vllm-simple-kv-offload", lower_chunk_tokens=0, lower_lazy_tokens=lazy)
 
 
 def differs(real: Real, seed: int) -> str | None:

@@ -44,8 +44,8 @@ _OWN_CACHE = {
     "vllm": "vLLM's scheduler gives out the blocks of its own pool: cache.semantics vllm",
     "sglang": "SGLang's scheduler gives out the pages of its own tree: cache.semantics sglang",
 }
-#: Queue orders that each engine's scheduler supports, and the refusal of other orders.
-_ORDERS = {"vllm": ("fcfs", "priority"), "sglang": ("fcfs", "priority")}
+#: Queue orders that engines' schedulers support, and the refusal of other orders by each.
+_ORDERS = ("fcfs", "priority")
 _OWN_ORDER = {
     "vllm": "vLLM's scheduler supports fcfs and priority",
     "sglang": "SGLang's scheduler uses replica.schedule_policy, and supports priority",
@@ -163,7 +163,7 @@ def _scheduler(model: ScenarioModel, replica: ReplicaSection) -> Iterator[tuple[
     if replica.scheduler == "sglang" and (model.pools.prefill or model.pools.decode or roles):
         yield "scheduler", "requests are handed over between machines: kvsim's scheduler and vLLM's do that"
     yield from _limits(replica)
-    if replica.queue_order not in _ORDERS[replica.scheduler]:
+    if replica.queue_order not in _ORDERS:
         yield "queue_order", _OWN_ORDER[replica.scheduler]
     if replica.duplicate_prefill == "wait":
         yield "duplicate_prefill", _NOTHING_WAITS[replica.scheduler]

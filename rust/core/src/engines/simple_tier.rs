@@ -15,6 +15,7 @@ mod stores;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::copies::{Copies, Copy};
+use super::group_tier::bring::count_by_group;
 use super::group_tier::{GroupSlot, Known};
 use super::groups::joint_hit::{InPool, Presence};
 use super::groups::manager::GroupManager;
@@ -211,7 +212,7 @@ impl SimpleTier {
         let Transfer { gpu, cpu } = std::mem::take(&mut self.decided.loads);
         let keys: Vec<_> = cpu.iter().map(|&block| self.cpu.key_of(block)).collect();
         let groups = keys.into_iter().flatten().map(|key| key.group);
-        let by_group = count(manager.groups().len(), groups);
+        let by_group = count_by_group(manager.groups().len(), groups);
         let requests = std::mem::take(&mut self.decided.loading);
         let id = self.copies.read(numbers(&cpu), gpu, &[]);
         self.open.insert(id, Open { requests, by_group });
@@ -341,10 +342,4 @@ impl MovingStore for SimpleTier {
 
 fn numbers(blocks: &[u32]) -> Vec<u64> {
     blocks.iter().copied().map(u64::from).collect()
-}
-
-fn count(groups: usize, of: impl Iterator<Item = usize>) -> Vec<u64> {
-    let mut counts = vec![0; groups];
-    of.for_each(|group| counts[group] += 1);
-    counts
 }

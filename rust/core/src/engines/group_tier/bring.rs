@@ -151,8 +151,13 @@ impl GroupTier {
         let blocks: Vec<u32> = blocks.collect();
         self.tier.in_use.hold(&keys);
         let id = self.copies.read(keys.clone(), blocks, after);
-        self.by_group
-            .insert(id, count_by_group(manager.groups().len(), lacking));
+        self.by_group.insert(
+            id,
+            count_by_group(
+                manager.groups().len(),
+                lacking.iter().map(|slot| slot.group),
+            ),
+        );
         Read { id, keys }
     }
 
@@ -170,7 +175,10 @@ impl GroupTier {
 
     /// Records the number of blocks of each group that a move copies.
     pub(super) fn note_counts(&mut self, id: MoveId, groups: usize, slots: &[GroupSlot]) {
-        self.by_group.insert(id, count_by_group(groups, slots));
+        self.by_group.insert(
+            id,
+            count_by_group(groups, slots.iter().map(|slot| slot.group)),
+        );
     }
 
     /// Copies blocks of the pool to the tier under keys that are new there.
@@ -180,8 +188,12 @@ impl GroupTier {
     }
 }
 
-fn count_by_group(groups: usize, slots: &[GroupSlot]) -> Vec<u64> {
+/// Returns how often each group occurs.
+pub(in crate::engines) fn count_by_group(
+    groups: usize,
+    of: impl Iterator<Item = usize>,
+) -> Vec<u64> {
     let mut counts = vec![0; groups];
-    slots.iter().for_each(|slot| counts[slot.group] += 1);
+    of.for_each(|group| counts[group] += 1);
     counts
 }

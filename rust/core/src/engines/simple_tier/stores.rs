@@ -1,7 +1,8 @@
 //! Blocks that a step stores in the tier.
 
-use super::{count, numbers, Open, SimpleTier, Transfer};
+use super::{numbers, Open, SimpleTier, Transfer};
 use crate::convert::fit;
+use crate::engines::group_tier::bring::count_by_group;
 use crate::engines::group_tier::connector::InStep;
 use crate::engines::group_tier::{Known, Site};
 use crate::engines::groups::manager::{GroupManager, KeyedState};
@@ -55,7 +56,7 @@ impl SimpleTier {
             return Vec::new();
         }
         let keys = gpu.iter().filter_map(|&block| manager.pool.key_of(block));
-        let by_group = count(manager.groups().len(), keys.map(|key| key.group));
+        let by_group = count_by_group(manager.groups().len(), keys.map(|key| key.group));
         let id = self.copies.write(numbers(&cpu), gpu, &[]);
         let requests = Vec::new();
         self.open.insert(id, Open { requests, by_group });

@@ -216,8 +216,8 @@ impl<B: Blocks> VllmScheduler<B> {
         Ok(Some(step))
     }
 
-    /// Returns an error if requests wait while nothing but copies happens: a small tier with lazy stores stores in turn
-    /// what it evicts.
+    /// Returns an error if requests wait while nothing but copies happens: a small tier with lazy stores stores and
+    /// evicts the same blocks in turn.
     fn expect_token(&mut self, requests: usize, step: &Step) -> Answer<()> {
         self.fruitless += u64::from(requests > 0 && step.is_empty() && !step.copies.is_empty());
         if self.fruitless == MOST_FRUITLESS {
